@@ -181,6 +181,8 @@ func TestWhoIsVisible(t *testing.T) {
 		{"no sealed value for a bot", "select id::text from sealed_values", db.Scope{House: o.id, Agent: o.bot}, nil},
 		{"no key for a bot", "select house_id from house_keys", db.Scope{House: o.id, Agent: o.bot}, nil},
 		{"not a stranger's session", "select agent_id::text from login_sessions", db.Scope{House: o.id, Agent: s.bot}, nil},
+		{"one's own account of a login provider", "select agent_id::text from login_identities", o.scope(), []string{o.owner}},
+		{"not a colleague's account", "select agent_id::text from login_identities", db.Scope{House: o.id, Agent: o.bot}, nil},
 		{"one's own login link", "select agent_id::text from login_links", o.scope(), []string{o.owner}},
 		{"not a colleague's login link", "select agent_id::text from login_links", db.Scope{House: o.id, Agent: o.bot}, nil},
 	} {
@@ -225,6 +227,9 @@ func TestWhatIsRefusedToAnAgent(t *testing.T) {
 		{"a session for someone else", "insert into login_sessions (hash, agent_id, expires_at) values ('x', $1, now())", []any{o.bot}},
 		{"a longer session", "update login_sessions set expires_at = now() + interval '1 year' where agent_id = $1", []any{o.owner}},
 		{"a login link for someone else", "insert into login_links (hash, agent_id, expires_at) values ('x', $1, now())", []any{s.owner}},
+		{"an account that logs in somebody else", "insert into login_identities (issuer, subject, agent_id, email) values ('i', 's', $1, '')", []any{s.owner}},
+		{"an account that moves to somebody else", "update login_identities set agent_id = $1 where subject = $2", []any{s.owner, o.id}},
+		{"another subject of an account", "update login_identities set subject = 'other' where agent_id = $1", []any{o.owner}},
 		{"using a link again", "update login_links set used_at = null where agent_id = $1", []any{o.owner}},
 		{"a key for all houses of someone else", "insert into api_keys (agent_id, name, hash) values ($1, 'x', 'x')", []any{o.bot}},
 		{"widening a colleague's key to all houses", "update api_keys set house_id = null where agent_id = $1", []any{o.bot}},

@@ -854,6 +854,13 @@ begin
   return null;
 end $$;
 
+CREATE FUNCTION public.login_identity_of(p_issuer text, p_subject text) RETURNS uuid
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+  select agent_id from login_identities where issuer = p_issuer and subject = p_subject
+$$;
+
 CREATE FUNCTION public.memberships_of(p_kinds text[], p_ids text[], p_agents uuid[]) RETURNS TABLE(which bigint, agent_id uuid, house_id text, role text, joined_at timestamp with time zone, thread_id text, holder uuid, epoch bigint)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -1956,6 +1963,19 @@ COMMENT ON COLUMN public.file_edits.before IS 'The SHA-256 of the file before; n
 
 COMMENT ON COLUMN public.file_edits.after IS 'The SHA-256 of the file after.';
 
+CREATE TABLE public.group_roles (
+    house_id text NOT NULL,
+    agent_id uuid NOT NULL,
+    role text NOT NULL,
+    by_hand text,
+    CONSTRAINT group_roles_check CHECK (((by_hand IS NULL) OR ((by_hand = 'member'::text) AND (role = 'owner'::text)))),
+    CONSTRAINT group_roles_role_check CHECK ((role = ANY (ARRAY['owner'::text, 'member'::text])))
+);
+
+COMMENT ON TABLE public.group_roles IS 'The roles that people have because of their groups at the login provider. They end when the groups do.';
+
+COMMENT ON COLUMN public.group_roles.by_hand IS 'The lower role that the person has without the groups; null if they are no member without them.';
+
 CREATE TABLE public.house_disks (
     house_id text NOT NULL,
     machine_id text NOT NULL,
@@ -2040,6 +2060,21 @@ CREATE TABLE public.invites (
 COMMENT ON TABLE public.invites IS 'Whoever has the token may join the house, once. The invites of an owner are deleted when the owner leaves.';
 
 COMMENT ON COLUMN public.invites.note IS 'Whom it is for, as its owner wrote it; empty if nothing was written.';
+
+CREATE TABLE public.login_identities (
+    issuer text NOT NULL,
+    subject text NOT NULL,
+    agent_id uuid NOT NULL,
+    email text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT login_identities_email_check CHECK ((length(email) <= 320)),
+    CONSTRAINT login_identities_issuer_check CHECK (((length(issuer) >= 1) AND (length(issuer) <= 500))),
+    CONSTRAINT login_identities_subject_check CHECK (((length(subject) >= 1) AND (length(subject) <= 255)))
+);
+
+COMMENT ON TABLE public.login_identities IS 'Who logs in with which account of a provider. Only the issuer and the subject identify an account: addresses get new owners.';
+
+COMMENT ON COLUMN public.login_identities.email IS 'The verified address at the last login.';
 
 CREATE TABLE public.login_links (
     hash bytea NOT NULL,
@@ -2995,6 +3030,9 @@ ALTER TABLE ONLY public.environments
 ALTER TABLE ONLY public.file_edits
     ADD CONSTRAINT file_edits_pkey PRIMARY KEY (turn_id, call_id);
 
+ALTER TABLE ONLY public.group_roles
+    ADD CONSTRAINT group_roles_pkey PRIMARY KEY (house_id, agent_id);
+
 ALTER TABLE ONLY public.house_disks
     ADD CONSTRAINT house_disks_pkey PRIMARY KEY (house_id, machine_id);
 
@@ -3012,6 +3050,12 @@ ALTER TABLE ONLY public.invites
 
 ALTER TABLE ONLY public.invites
     ADD CONSTRAINT invites_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.login_identities
+    ADD CONSTRAINT login_identities_issuer_agent_id_key UNIQUE (issuer, agent_id);
+
+ALTER TABLE ONLY public.login_identities
+    ADD CONSTRAINT login_identities_pkey PRIMARY KEY (issuer, subject);
 
 ALTER TABLE ONLY public.login_links
     ADD CONSTRAINT login_links_pkey PRIMARY KEY (hash);
@@ -3205,6 +3249,8 @@ CREATE INDEX entry_words_search ON public.entry_words USING gin (words) WITH (gi
 
 CREATE INDEX environments_secret_bindings_idx ON public.environments USING gin (secret_bindings);
 
+CREATE INDEX group_roles_agent_id_idx ON public.group_roles USING btree (agent_id);
+
 CREATE INDEX houses_by_age ON public.houses USING btree (created_at, id);
 
 CREATE INDEX houses_by_person ON public.houses USING btree (belongs_to);
@@ -3214,6 +3260,8 @@ CREATE INDEX houses_by_primary_thread ON public.houses USING btree (primary_thre
 CREATE INDEX invites_house_id_created_at_id_idx ON public.invites USING btree (house_id, created_at, id);
 
 CREATE INDEX invites_house_id_created_by_idx ON public.invites USING btree (house_id, created_by);
+
+CREATE INDEX login_identities_agent_id_idx ON public.login_identities USING btree (agent_id);
 
 CREATE INDEX login_links_agent_id_idx ON public.login_links USING btree (agent_id);
 
@@ -3608,6 +3656,9 @@ ALTER TABLE ONLY public.file_edits
 ALTER TABLE ONLY public.file_edits
     ADD CONSTRAINT file_edits_turn_id_fkey FOREIGN KEY (turn_id) REFERENCES public.turns(id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.group_roles
+    ADD CONSTRAINT group_roles_house_id_agent_id_fkey FOREIGN KEY (house_id, agent_id) REFERENCES public.members(house_id, agent_id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.house_disks
     ADD CONSTRAINT house_disks_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
 
@@ -3628,6 +3679,9 @@ ALTER TABLE ONLY public.invites
 
 ALTER TABLE ONLY public.invites
     ADD CONSTRAINT invites_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.login_identities
+    ADD CONSTRAINT login_identities_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.login_links
     ADD CONSTRAINT login_links_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
@@ -3781,6 +3835,8 @@ ALTER TABLE public.environments ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.file_edits ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.group_roles ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.house_disks ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.house_keys ENABLE ROW LEVEL SECURITY;
@@ -3794,6 +3850,8 @@ CREATE POLICY installation ON public.machines TO arbe_app USING ((public.current
 CREATE POLICY installation ON public.signing_keys TO arbe_app USING ((public.current_house() IS NULL));
 
 ALTER TABLE public.invites ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.login_identities ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.login_links ENABLE ROW LEVEL SECURITY;
 
@@ -3815,9 +3873,13 @@ ALTER TABLE public.model_endpoints ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.notices ENABLE ROW LEVEL SECURITY;
 
+CREATE POLICY own ON public.group_roles FOR SELECT TO arbe_app USING ((agent_id = public.current_agent()));
+
 CREATE POLICY own ON public.houses FOR SELECT TO arbe_app USING ((EXISTS ( SELECT
    FROM public.members m
   WHERE ((m.house_id = houses.id) AND (m.agent_id = public.current_agent())))));
+
+CREATE POLICY own ON public.login_identities TO arbe_app USING ((agent_id = public.current_agent()));
 
 CREATE POLICY own ON public.login_links TO arbe_app USING ((agent_id = public.current_agent()));
 
@@ -3892,6 +3954,8 @@ CREATE POLICY tenant ON public.entry_words TO arbe_app USING ((house_id = ( SELE
 CREATE POLICY tenant ON public.environments TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.file_edits TO arbe_app USING ((house_id = public.current_house()));
+
+CREATE POLICY tenant ON public.group_roles TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.house_disks TO arbe_app USING ((house_id = public.current_house()));
 
@@ -4116,6 +4180,9 @@ GRANT ALL ON FUNCTION public.lineage(p_stream bigint) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.link_new_stream() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION public.login_identity_of(p_issuer text, p_subject text) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.login_identity_of(p_issuer text, p_subject text) TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.memberships_of(p_kinds text[], p_ids text[], p_agents uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.memberships_of(p_kinds text[], p_ids text[], p_agents uuid[]) TO arbe_app;
 
@@ -4318,6 +4385,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.environments TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.file_edits TO arbe_app;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.group_roles TO arbe_app;
+
 GRANT SELECT,INSERT,UPDATE ON TABLE public.house_disks TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.house_keys TO arbe_app;
@@ -4329,6 +4398,10 @@ GRANT SELECT,INSERT,DELETE ON TABLE public.invites TO arbe_app;
 GRANT UPDATE(used_at) ON TABLE public.invites TO arbe_app;
 
 GRANT UPDATE(revoked_at) ON TABLE public.invites TO arbe_app;
+
+GRANT SELECT,INSERT ON TABLE public.login_identities TO arbe_app;
+
+GRANT UPDATE(email) ON TABLE public.login_identities TO arbe_app;
 
 GRANT SELECT,INSERT ON TABLE public.login_links TO arbe_app;
 

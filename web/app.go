@@ -15,5 +15,6 @@ type app struct {
 	former    formerMembers
 	secure    bool
 	previews  *url.URL // from [Config]
+	provider  string   // from [Config]
 	log       *slog.Logger
 }

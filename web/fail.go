@@ -45,7 +45,7 @@ func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 		a.log.ErrorContext(r.Context(), "web: a page failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
 	}
 	lost, _ := errors.AsType[*unsent](err)
-	if f.Code == fault.Unauthenticated && lost == nil && r.Method == http.MethodGet && r.URL.Path != "/login" {
+	if f.Code == fault.Unauthenticated && lost == nil && r.Method == http.MethodGet && r.URL.Path != "/login" && r.URL.Path != "/login/callback" {
 		// Do not remember a script's request: it asks for a piece of a page.
 		if !fromScript(r) {
 			http.SetCookie(w, a.wanted(r.URL))

@@ -188,6 +188,8 @@ const (
 	// detailsCookie is the cookie that remembers whether the column of details is folded. The script writes it, and takes its
 	// name from the button that folds the column.
 	detailsCookie = "arbe_details"
+	// loginCookie is the cookie that ties a login with the provider to the browser that began it.
+	loginCookie = "arbe_login"
 	// wantedCookie is the cookie that remembers the page that a reader opened before they logged in.
 	wantedCookie = "arbe_wanted"
 	// wantedFor is how long it is remembered: as long as a login link is valid.

@@ -15,7 +15,11 @@ import (
 func (a *app) login(w http.ResponseWriter, r *http.Request) error {
 	c := confirmation{Theme: a.themeOf(r), Token: r.URL.Query().Get("token")}
 	if c.Token == "" {
-		return a.show(w, r, http.StatusOK, loginPage(c.Theme))
+		var me *arbev1.Agent
+		if a.provider != "" {
+			me = a.whoIs(r)
+		}
+		return a.show(w, r, http.StatusOK, loginPage(c.Theme, a.provider, me))
 	}
 	keepToken(w)
 	res, err := a.services.agents.GetLoginLink(r.Context(), &arbev1.GetLoginLinkRequest{Token: c.Token})
@@ -36,6 +40,12 @@ func (a *app) redeem(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	a.loggedIn(w, r, res.Session, res.ExpiresAt.AsTime())
+	return nil
+}
+
+// loggedIn gives a browser its new session instead of its previous one, and shows the page that was opened before the login.
+func (a *app) loggedIn(w http.ResponseWriter, r *http.Request, session string, expires time.Time) {
 	if old := a.sessionOf(r); old != "" {
 		_, err := a.services.agents.EndSession(withSession(r.Context(), old), &arbev1.EndSessionRequest{})
 		if err != nil && faultOf(err).Code != fault.Unauthenticated {
@@ -44,10 +54,9 @@ func (a *app) redeem(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	forget(w)
-	http.SetCookie(w, a.cookie(sessionCookie, res.Session, res.ExpiresAt.AsTime()))
+	http.SetCookie(w, a.cookie(sessionCookie, session, expires))
 	http.SetCookie(w, a.cookie(wantedCookie, "", time.Unix(0, 0)))
 	http.Redirect(w, r, a.afterLogin(r), http.StatusSeeOther)
-	return nil
 }
 
 // afterLogin returns the page that was opened before the login, or the first page. It checks that the page belongs to this

@@ -35,6 +35,8 @@ type Config struct {
 	Secure bool
 	// Previews is the address below which previews have their hosts. If it is nil, previews are off.
 	Previews *url.URL
+	// Provider is the name of the login provider; empty if there is none.
+	Provider string
 	// Log receives the details of failures, which people must not see. Defaults to [slog.Default].
 	Log *slog.Logger
 }
@@ -51,7 +53,7 @@ func New(c Config) http.Handler {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	a := &app{services: dial(c.HTTPClient, c.BaseURL), secure: c.Secure, previews: c.Previews, log: c.Log}
+	a := &app{services: dial(c.HTTPClient, c.BaseURL), secure: c.Secure, previews: c.Previews, provider: c.Provider, log: c.Log}
 	mux := http.NewServeMux()
 	for _, r := range a.routes() {
 		mux.Handle(r.pattern, r.handler)
@@ -68,6 +70,8 @@ func (a *app) commonRoutes() []route {
 		{"GET /{$}", a.page(a.home)},
 		{"GET /login", a.open(a.login)},
 		{"POST /login", a.open(a.redeem)},
+		{"POST /login/provider", a.open(a.beginLogin)},
+		{"GET /login/callback", a.open(a.finishLogin)},
 		{"POST /logout", a.page(a.logout)},
 		{"POST /theme", a.open(a.theme)},
 		{"GET /join", a.open(a.join)},

@@ -106,3 +106,12 @@ delete from signing_keys k where exists (
 -- name: UseTicket :one
 -- Uses a ticket, and reports whether it was unused.
 select use_ticket(@id::text, @expires_at::timestamptz)::boolean;
+
+-- name: LoginIdentityHolder :one
+-- Whom an account of a login provider logs in; empty if nobody.
+select coalesce(login_identity_of(@issuer::text, @subject::text)::text, '')::text as agent_id;
+
+-- name: SaveLoginIdentity :execrows
+-- Notes the account of the current agent, or its present address. Affects no row if the account is somebody else's.
+insert into login_identities (issuer, subject, agent_id, email) values (@issuer, @subject, @agent_id, @email)
+on conflict (issuer, subject) do update set email = excluded.email where login_identities.agent_id = excluded.agent_id;

@@ -122,3 +122,17 @@ update invites set revoked_at = now() where house_id = @house_id and created_by 
 -- name: DeleteEndedInvites :exec
 -- Deletes the invites of a house that expired more than 30 days ago.
 delete from invites where house_id = @house_id and expires_at < now() - interval '30 days';
+
+-- name: HousesOfGroups :many
+-- The houses in which the current agent has a role because of its groups.
+select house_id from group_roles where agent_id = current_agent();
+
+-- name: GroupRole :one
+select role, by_hand from group_roles where house_id = @house_id and agent_id = @agent_id;
+
+-- name: SetGroupRole :exec
+insert into group_roles (house_id, agent_id, role, by_hand) values (@house_id, @agent_id, @role, sqlc.narg(by_hand))
+on conflict (house_id, agent_id) do update set role = excluded.role, by_hand = excluded.by_hand;
+
+-- name: DeleteGroupRole :exec
+delete from group_roles where house_id = @house_id and agent_id = @agent_id;

@@ -284,6 +284,18 @@ func (q *Queries) LockSigningKeys(ctx context.Context, db DBTX) error {
 	return err
 }
 
+const loginIdentityHolder = `-- name: LoginIdentityHolder :one
+select coalesce(login_identity_of($1::text, $2::text)::text, '')::text as agent_id
+`
+
+// Whom an account of a login provider logs in; empty if nobody.
+func (q *Queries) LoginIdentityHolder(ctx context.Context, db DBTX, issuer string, subject string) (string, error) {
+	row := db.QueryRow(ctx, loginIdentityHolder, issuer, subject)
+	var agent_id string
+	err := row.Scan(&agent_id)
+	return agent_id, err
+}
+
 const memberKind = `-- name: MemberKind :one
 select a.kind from members m join agents a on a.id = m.agent_id where m.house_id = $1 and m.agent_id = $2
 `
@@ -413,6 +425,32 @@ update api_keys set revoked_at = now() where agent_id = $1 and name = $2 and rev
 func (q *Queries) RevokeAPIKeys(ctx context.Context, db DBTX, agentID string, name string) error {
 	_, err := db.Exec(ctx, revokeAPIKeys, agentID, name)
 	return err
+}
+
+const saveLoginIdentity = `-- name: SaveLoginIdentity :execrows
+insert into login_identities (issuer, subject, agent_id, email) values ($1, $2, $3, $4)
+on conflict (issuer, subject) do update set email = excluded.email where login_identities.agent_id = excluded.agent_id
+`
+
+type SaveLoginIdentityParams struct {
+	Issuer  string
+	Subject string
+	AgentID string
+	Email   string
+}
+
+// Notes the account of the current agent, or its present address. Affects no row if the account is somebody else's.
+func (q *Queries) SaveLoginIdentity(ctx context.Context, db DBTX, arg SaveLoginIdentityParams) (int64, error) {
+	result, err := db.Exec(ctx, saveLoginIdentity,
+		arg.Issuer,
+		arg.Subject,
+		arg.AgentID,
+		arg.Email,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const signingKeys = `-- name: SigningKeys :many

@@ -32,6 +32,15 @@ func (q *Queries) DeleteEndedInvites(ctx context.Context, db DBTX, houseID strin
 	return err
 }
 
+const deleteGroupRole = `-- name: DeleteGroupRole :exec
+delete from group_roles where house_id = $1 and agent_id = $2
+`
+
+func (q *Queries) DeleteGroupRole(ctx context.Context, db DBTX, houseID string, agentID string) error {
+	_, err := db.Exec(ctx, deleteGroupRole, houseID, agentID)
+	return err
+}
+
 const deleteMember = `-- name: DeleteMember :exec
 delete from members where house_id = $1 and agent_id = $2
 `
@@ -143,6 +152,22 @@ func (q *Queries) GetHouse(ctx context.Context, db DBTX, id string) (GetHouseRow
 	return i, err
 }
 
+const groupRole = `-- name: GroupRole :one
+select role, by_hand from group_roles where house_id = $1 and agent_id = $2
+`
+
+type GroupRoleRow struct {
+	Role   string
+	ByHand *string
+}
+
+func (q *Queries) GroupRole(ctx context.Context, db DBTX, houseID string, agentID string) (GroupRoleRow, error) {
+	row := db.QueryRow(ctx, groupRole, houseID, agentID)
+	var i GroupRoleRow
+	err := row.Scan(&i.Role, &i.ByHand)
+	return i, err
+}
+
 const houseRules = `-- name: HouseRules :one
 select limits, ask from houses where id = $1
 `
@@ -182,6 +207,31 @@ func (q *Queries) HouseStanding(ctx context.Context, db DBTX, agentID string) (H
 		&i.AnyHouse,
 	)
 	return i, err
+}
+
+const housesOfGroups = `-- name: HousesOfGroups :many
+select house_id from group_roles where agent_id = current_agent()
+`
+
+// The houses in which the current agent has a role because of its groups.
+func (q *Queries) HousesOfGroups(ctx context.Context, db DBTX) ([]string, error) {
+	rows, err := db.Query(ctx, housesOfGroups)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var house_id string
+		if err := rows.Scan(&house_id); err != nil {
+			return nil, err
+		}
+		items = append(items, house_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const insertAgent = `-- name: InsertAgent :exec
@@ -575,6 +625,28 @@ update invites set revoked_at = now() where house_id = $1 and created_by = $2 an
 
 func (q *Queries) RevokeInvitesOf(ctx context.Context, db DBTX, houseID string, agentID string) error {
 	_, err := db.Exec(ctx, revokeInvitesOf, houseID, agentID)
+	return err
+}
+
+const setGroupRole = `-- name: SetGroupRole :exec
+insert into group_roles (house_id, agent_id, role, by_hand) values ($1, $2, $3, $4)
+on conflict (house_id, agent_id) do update set role = excluded.role, by_hand = excluded.by_hand
+`
+
+type SetGroupRoleParams struct {
+	HouseID string
+	AgentID string
+	Role    string
+	ByHand  *string
+}
+
+func (q *Queries) SetGroupRole(ctx context.Context, db DBTX, arg SetGroupRoleParams) error {
+	_, err := db.Exec(ctx, setGroupRole,
+		arg.HouseID,
+		arg.AgentID,
+		arg.Role,
+		arg.ByHand,
+	)
 	return err
 }
 

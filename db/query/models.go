@@ -233,6 +233,15 @@ type FileEdit struct {
 	Result json.RawMessage
 }
 
+// The roles that people have because of their groups at the login provider. They end when the groups do.
+type GroupRole struct {
+	HouseID string
+	AgentID string
+	Role    string
+	// The lower role that the person has without the groups; null if they are no member without them.
+	ByHand *string
+}
+
 // A tenant. It owns everything in it and is the only privacy boundary between people.
 type House struct {
 	ID   string
@@ -294,6 +303,16 @@ type Invite struct {
 	ExpiresAt time.Time
 	UsedAt    *time.Time
 	RevokedAt *time.Time
+}
+
+// Who logs in with which account of a provider. Only the issuer and the subject identify an account: addresses get new owners.
+type LoginIdentity struct {
+	Issuer  string
+	Subject string
+	AgentID string
+	// The verified address at the last login.
+	Email     string
+	CreatedAt time.Time
 }
 
 type LoginLink struct {

@@ -86,12 +86,21 @@ func New(d *db.DB, log *stream.Log, threads *thread.Threads, environments Enviro
 
 // CreatePerson adds a human to the installation, who is in no house yet, and returns their id.
 func (h *Houses) CreatePerson(ctx context.Context, name string) (id string, err error) {
+	return h.CreatePersonWith(ctx, name, func(pgx.Tx, string) error { return nil })
+}
+
+// CreatePersonWith adds a human to the installation, who is in no house yet. with runs in the same transaction: if it fails,
+// nothing changes.
+func (h *Houses) CreatePersonWith(ctx context.Context, name string, with func(tx pgx.Tx, agentID string) error) (id string, err error) {
 	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
 		return "", err
 	}
 	id = uuid.NewString()
 	return id, h.db.In(ctx, db.Scope{Agent: id}, func(tx pgx.Tx) error {
-		return h.q.InsertAgent(ctx, tx, query.InsertAgentParams{ID: id, Kind: "human", Name: &name})
+		if err := h.q.InsertAgent(ctx, tx, query.InsertAgentParams{ID: id, Kind: "human", Name: &name}); err != nil {
+			return err
+		}
+		return with(tx, id)
 	})
 }
 

@@ -61,6 +61,14 @@ var public = map[string]bool{
 	arbev1connect.HouseServiceGetInviteProcedure:       true,
 }
 
+// open lists the procedures that need no credential, and accept one: a person who is logged in accepts an invite, or connects an
+// account of the login provider, as themselves.
+var open = map[string]bool{
+	arbev1connect.HouseServiceAcceptInviteProcedure:        true,
+	arbev1connect.AgentServiceBeginProviderLoginProcedure:  true,
+	arbev1connect.AgentServiceFinishProviderLoginProcedure: true,
+}
+
 // WrapUnary wraps a call that does not stream.
 func (e *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
@@ -106,8 +114,8 @@ func (e *interceptor) authenticate(ctx context.Context, spec connect.Spec, _ con
 		return ctx, nil
 	}
 	shown, _ := auth.Credential(header)
-	if shown == "" && spec.Procedure == arbev1connect.HouseServiceAcceptInviteProcedure {
-		return ctx, nil // a new person accepts an invite without a credential
+	if shown == "" && open[spec.Procedure] {
+		return ctx, nil
 	}
 	p, err := e.caller(ctx, header) // refuses a cookie sent by another site's page
 	switch {

@@ -18,7 +18,8 @@ import (
 )
 
 // access specifies who may call what. "-" is a call that succeeds without effect, because the target does not exist for the
-// caller. GetLoginLink, RedeemLoginLink, GetInvite and AcceptInvite are called with an unknown link.
+// caller. GetLoginLink, RedeemLoginLink, GetInvite and AcceptInvite are called with an unknown link, and
+// there is no login provider.
 const access = `
                                      nobody unknown expired revoked outsider member owner bot house-key owner-key elsewhere token reader writer sibling
 
@@ -27,6 +28,8 @@ AgentService.WhoAmI                  401    401     401     401     ok       ok 
 AgentService.EndSession              401    ok      ok      ok      ok       ok     ok    ok  ok        ok        ok        ok    ok     ok     ok
 AgentService.GetLoginLink            401    401     401     401     401      401    401   401 401       401       401       401   401    401    401
 AgentService.RedeemLoginLink         401    401     401     401     401      401    401   401 401       401       401       401   401    401    401
+AgentService.BeginProviderLogin      404    401     401     401     404      404    404   404 404       404       404       404   404    404    404
+AgentService.FinishProviderLogin     404    401     401     401     404      404    404   404 404       404       404       404   404    404    404
 AgentService.CreateLoginLink         401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 HouseService.CreateHouse             401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 HouseService.ListHouses              401    401     401     401     ok       ok     ok    ok  ok        ok        ok        403   403    403    403
@@ -290,6 +293,12 @@ var procedures = map[string]call{
 	},
 	"AgentService.GetLoginLink": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Agents.GetLoginLink(ctx, &arbev1.GetLoginLinkRequest{Token: "unknown"}))
+	},
+	"AgentService.BeginProviderLogin": func(ctx context.Context, c *arbe.Client, _ things) error {
+		return errOf(c.Agents.BeginProviderLogin(ctx, &arbev1.BeginProviderLoginRequest{}))
+	},
+	"AgentService.FinishProviderLogin": func(ctx context.Context, c *arbe.Client, _ things) error {
+		return errOf(c.Agents.FinishProviderLogin(ctx, &arbev1.FinishProviderLoginRequest{}))
 	},
 	"AgentService.RedeemLoginLink": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Agents.RedeemLoginLink(ctx, &arbev1.RedeemLoginLinkRequest{Token: "unknown"}))

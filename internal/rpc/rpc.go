@@ -22,6 +22,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/inbox"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/oidc"
 	"github.com/arbe-dev/arbe/internal/port"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -33,6 +34,7 @@ import (
 type Services struct {
 	DB         *db.DB
 	Auth       *auth.Auth
+	Login      *oidc.Provider // nil if the server has none
 	Houses     *house.Houses
 	Bots       *bot.Bots
 	Threads    *thread.Threads

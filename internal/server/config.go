@@ -9,6 +9,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/oidc"
 	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -68,6 +69,8 @@ type Config struct {
 	WebhookHosts, ModelHosts outbound.Hosts
 	// Fetch limits what bots may fetch from the internet.
 	Fetch dispatch.Fetch
+	// Login configures the OpenID Connect provider with which people log in.
+	Login oidc.Config
 	// Work, Roots, Budget and BotMaxima limit what houses, people and bots may use.
 	Work      dispatch.Limits
 	Roots     turn.RootLimits

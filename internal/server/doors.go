@@ -32,6 +32,7 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 
 	app := web.New(web.Config{
 		HTTPClient: inside.client(), BaseURL: "http://services", Log: s.logger, Secure: s.overHTTPS(), Previews: of.Ports.Previews,
+		Provider: of.Login.Name(),
 	})
 	mux := http.NewServeMux()
 	bodies := bodies{of.Auth.Request, httpd.NewMemory(256<<20, 64<<20)}

@@ -31,6 +31,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/logging"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/oidc"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
@@ -405,6 +406,7 @@ type starting struct {
 	houses    *house.Houses
 	owner     string // the owner of the oldest house
 	auth      *auth.Auth
+	login     *oidc.Provider // nil without one
 	models    *model.Houses
 	artifacts *artifact.Artifacts
 	turns     turn.Config

@@ -29,6 +29,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/logging"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/oidc"
 	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/port"
 	"github.com/arbe-dev/arbe/internal/rpc"
@@ -193,6 +194,13 @@ func (p *starting) openCredentials(context.Context) error {
 	p.auth = auth.New(auth.Config{DB: p.database, Sealer: p.sealer, Secure: p.overHTTPS(), Logger: p.logger})
 	stopListening := p.auth.Listen()
 	p.onStop(func(context.Context) error { stopListening(); return nil })
+	login := p.cfg.Login
+	if err := login.Check(); err != nil {
+		return err
+	}
+	p.known.Add([]byte(login.ClientSecret))
+	login.Redirect, login.Key, login.UseOnce, login.Logger = p.url+rpc.CallbackPath, p.sealer.Derive("logins"), p.auth.UseOnce, p.logger
+	p.login = oidc.New(login)
 	return nil
 }
 
@@ -223,7 +231,7 @@ func (p *starting) startDispatcher(ctx context.Context) (err error) {
 func (p *starting) openDoors(context.Context) error {
 	ports := port.New(port.Config{Auth: p.auth, Boxes: p.boxes, House: p.url, Previews: p.previews(), Key: p.sealer.Derive("previews"), Logger: p.logger})
 	services := rpc.Services{
-		DB: p.database, Auth: p.auth, Houses: p.houses, Bots: p.bots, Threads: p.threads, Log: p.log, Live: p.pictures, Inboxes: p.inboxes,
+		DB: p.database, Auth: p.auth, Login: p.login, Houses: p.houses, Bots: p.bots, Threads: p.threads, Log: p.log, Live: p.pictures, Inboxes: p.inboxes,
 		Boxes: p.boxes, Ports: ports, Dispatcher: p.dispatcher, Artifacts: p.artifacts, Agents: agents(),
 		Secrets: p.secrets, Models: p.models, Logger: p.logger, Ready: p.health.ready, Observe: p.metrics.call,
 	}

@@ -2,12 +2,11 @@
 package program
 
 import (
-	"bytes"
-	"compress/gzip"
 	_ "embed"
 	"fmt"
-	"io"
 	"sync"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // Runners and servers that differ by a version understand each other. So a change of an entry does not always change
@@ -17,10 +16,10 @@ import (
 
 // The programs are compressed, because a server unpacks few of them, and arbe becomes smaller.
 //
-//go:embed arbe-runner_amd64.gz
+//go:embed arbe-runner_amd64.zst
 var amd64 []byte
 
-//go:embed arbe-runner_arm64.gz
+//go:embed arbe-runner_arm64.zst
 var arm64 []byte
 
 // programs unpacks each program once.
@@ -38,10 +37,11 @@ func Runner(goarch string) []byte {
 }
 
 func unpack(packed []byte) []byte {
-	r, err := gzip.NewReader(bytes.NewReader(packed))
+	r, err := zstd.NewReader(nil)
 	if err == nil {
+		defer r.Close()
 		var text []byte
-		if text, err = io.ReadAll(r); err == nil {
+		if text, err = r.DecodeAll(packed, nil); err == nil {
 			return text
 		}
 	}

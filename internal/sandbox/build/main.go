@@ -3,7 +3,7 @@
 //
 //	go run ./internal/sandbox/build [-check] [-later PACKAGE,…] NAME PACKAGE
 //
-// writes NAME_amd64.gz, NAME_arm64.gz and NAME.sum. With -check it reports whether the committed programs are current.
+// writes NAME_amd64.zst, NAME_arm64.zst and NAME.sum. With -check it reports whether the committed programs are current.
 // Changes of comments, and of the packages that -later names, do not make a program stale: its next build includes them.
 //
 // With the same version of Go, builds are identical byte for byte. Whether the programs are current is therefore decided by
@@ -13,7 +13,6 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -28,6 +27,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 var processors = []string{"amd64", "arm64"}
@@ -98,7 +99,7 @@ func (p program) run(check bool) error {
 
 func (p program) record() string { return p.name + ".sum" }
 
-func (p program) file(processor string) string { return p.name + "_" + processor + ".gz" }
+func (p program) file(processor string) string { return p.name + "_" + processor + ".zst" }
 
 // listed is a package as go list describes it.
 type listed struct {
@@ -209,16 +210,10 @@ func (p program) build(processor string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var packed bytes.Buffer
-	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	// One goroutine, so that the same program always has the same bytes.
+	w, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, err
 	}
-	if _, err := w.Write(text); err != nil {
-		return nil, err
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return packed.Bytes(), nil
+	return w.EncodeAll(text, nil), nil
 }

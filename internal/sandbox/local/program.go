@@ -3,10 +3,9 @@
 package local
 
 import (
-	"bytes"
-	"compress/gzip"
-	"io"
 	"sync"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 //go:generate go run ../build supervisor/pid1 ./supervisor/pid1
@@ -17,13 +16,14 @@ import (
 // started under another name, would be too large for a process in every box (12 MB of its own memory and 22 ms to
 // start, against less than 1 MB and 1 ms). sandbox/build keeps it current.
 var supervisorProgram = sync.OnceValue(func() []byte {
-	unpacker, err := gzip.NewReader(bytes.NewReader(packedSupervisor))
-	if err != nil {
-		return nil // not supported on this processor
-	}
-	program, err := io.ReadAll(unpacker)
+	unpacker, err := zstd.NewReader(nil)
 	if err != nil {
 		return nil
+	}
+	defer unpacker.Close()
+	program, err := unpacker.DecodeAll(packedSupervisor, nil)
+	if err != nil || len(program) == 0 {
+		return nil // not supported on this processor
 	}
 	return program
 })

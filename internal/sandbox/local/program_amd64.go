@@ -4,5 +4,5 @@ package local
 
 import _ "embed"
 
-//go:embed supervisor/pid1_amd64.gz
+//go:embed supervisor/pid1_amd64.zst
 var packedSupervisor []byte

@@ -4,5 +4,5 @@ package local
 
 import _ "embed"
 
-//go:embed supervisor/pid1_arm64.gz
+//go:embed supervisor/pid1_arm64.zst
 var packedSupervisor []byte

@@ -1,14 +1,13 @@
 package remote
 
 import (
-	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"sync"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
@@ -19,9 +18,9 @@ import (
 // The keeper, built for every processor that boxes may have, whichever this server has. The packed programs are committed, so
 // that go build needs neither a generator nor a second build; sandbox/build checks that they are current.
 var (
-	//go:embed keeper_amd64.gz
+	//go:embed keeper_amd64.zst
 	keeperAMD64 []byte
-	//go:embed keeper_arm64.gz
+	//go:embed keeper_arm64.zst
 	keeperARM64 []byte
 )
 
@@ -49,12 +48,13 @@ func ProgramFor(processor string) (Program, error) {
 // programs holds the keepers by uname's name of the processor.
 var programs = sync.OnceValues(func() (map[string]Program, error) {
 	list := map[string]Program{}
+	unpacker, err := zstd.NewReader(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer unpacker.Close()
 	for machine, packed := range map[string][]byte{"x86_64": keeperAMD64, "aarch64": keeperARM64} {
-		unpacker, err := gzip.NewReader(bytes.NewReader(packed))
-		if err != nil {
-			return nil, fmt.Errorf("the keeper for %s: %w", machine, err)
-		}
-		text, err := io.ReadAll(unpacker)
+		text, err := unpacker.DecodeAll(packed, nil)
 		if err != nil {
 			return nil, fmt.Errorf("the keeper for %s: %w", machine, err)
 		}

@@ -833,6 +833,250 @@ func (x *RedeemLoginLinkResponse) GetAgent() *Agent {
 	return nil
 }
 
+type BeginProviderLoginRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Connect the account at the provider to the caller, who is logged in, instead of logging in.
+	Connect       bool `protobuf:"varint,1,opt,name=connect,proto3" json:"connect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginProviderLoginRequest) Reset() {
+	*x = BeginProviderLoginRequest{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginProviderLoginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginProviderLoginRequest) ProtoMessage() {}
+
+func (x *BeginProviderLoginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginProviderLoginRequest.ProtoReflect.Descriptor instead.
+func (*BeginProviderLoginRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *BeginProviderLoginRequest) GetConnect() bool {
+	if x != nil {
+		return x.Connect
+	}
+	return false
+}
+
+type BeginProviderLoginResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The page of the provider to open.
+	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
+	// Keep it in the browser that opens the page, and nowhere else: only its holder can finish the login.
+	Secret        string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginProviderLoginResponse) Reset() {
+	*x = BeginProviderLoginResponse{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginProviderLoginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginProviderLoginResponse) ProtoMessage() {}
+
+func (x *BeginProviderLoginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginProviderLoginResponse.ProtoReflect.Descriptor instead.
+func (*BeginProviderLoginResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *BeginProviderLoginResponse) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *BeginProviderLoginResponse) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *BeginProviderLoginResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+type FinishProviderLoginRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Secret string                 `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	// The parameters of the same names with which the provider sent the browser back.
+	State         string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Code          string `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
+	Iss           string `protobuf:"bytes,4,opt,name=iss,proto3" json:"iss,omitempty"`
+	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinishProviderLoginRequest) Reset() {
+	*x = FinishProviderLoginRequest{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishProviderLoginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishProviderLoginRequest) ProtoMessage() {}
+
+func (x *FinishProviderLoginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishProviderLoginRequest.ProtoReflect.Descriptor instead.
+func (*FinishProviderLoginRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *FinishProviderLoginRequest) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *FinishProviderLoginRequest) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *FinishProviderLoginRequest) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *FinishProviderLoginRequest) GetIss() string {
+	if x != nil {
+		return x.Iss
+	}
+	return ""
+}
+
+func (x *FinishProviderLoginRequest) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+type FinishProviderLoginResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	Agent         *Agent                 `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinishProviderLoginResponse) Reset() {
+	*x = FinishProviderLoginResponse{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishProviderLoginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishProviderLoginResponse) ProtoMessage() {}
+
+func (x *FinishProviderLoginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishProviderLoginResponse.ProtoReflect.Descriptor instead.
+func (*FinishProviderLoginResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *FinishProviderLoginResponse) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *FinishProviderLoginResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *FinishProviderLoginResponse) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
 type EndSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -841,7 +1085,7 @@ type EndSessionRequest struct {
 
 func (x *EndSessionRequest) Reset() {
 	*x = EndSessionRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[15]
+	mi := &file_arbe_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +1097,7 @@ func (x *EndSessionRequest) String() string {
 func (*EndSessionRequest) ProtoMessage() {}
 
 func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[15]
+	mi := &file_arbe_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +1110,7 @@ func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionRequest.ProtoReflect.Descriptor instead.
 func (*EndSessionRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 type EndSessionResponse struct {
@@ -877,7 +1121,7 @@ type EndSessionResponse struct {
 
 func (x *EndSessionResponse) Reset() {
 	*x = EndSessionResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[16]
+	mi := &file_arbe_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +1133,7 @@ func (x *EndSessionResponse) String() string {
 func (*EndSessionResponse) ProtoMessage() {}
 
 func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[16]
+	mi := &file_arbe_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +1146,7 @@ func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionResponse.ProtoReflect.Descriptor instead.
 func (*EndSessionResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 var File_arbe_v1_agent_proto protoreflect.FileDescriptor
@@ -966,9 +1210,27 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\asession\x18\x01 \x01(\tR\asession\x129\n" +
 	"\n" +
 	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12$\n" +
+	"\x05agent\x18\x03 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\"5\n" +
+	"\x19BeginProviderLoginRequest\x12\x18\n" +
+	"\aconnect\x18\x01 \x01(\bR\aconnect\"\x81\x01\n" +
+	"\x1aBeginProviderLoginResponse\x12\x10\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\x129\n" +
+	"\n" +
+	"expires_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\xb8\x01\n" +
+	"\x1aFinishProviderLoginRequest\x12 \n" +
+	"\x06secret\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06secret\x12\x1e\n" +
+	"\x05state\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05state\x12\x1c\n" +
+	"\x04code\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80@R\x04code\x12\x1a\n" +
+	"\x03iss\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xf4\x03R\x03iss\x12\x1e\n" +
+	"\x05error\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05error\"\x98\x01\n" +
+	"\x1bFinishProviderLoginResponse\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x129\n" +
+	"\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12$\n" +
 	"\x05agent\x18\x03 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\"\x13\n" +
 	"\x11EndSessionRequest\"\x14\n" +
-	"\x12EndSessionResponse2\xea\x04\n" +
+	"\x12EndSessionResponse2\xab\x06\n" +
 	"\fAgentService\x12>\n" +
 	"\x06WhoAmI\x12\x16.arbe.v1.WhoAmIRequest\x1a\x17.arbe.v1.WhoAmIResponse\"\x03\x90\x02\x01\x12H\n" +
 	"\vCreateAgent\x12\x1b.arbe.v1.CreateAgentRequest\x1a\x1c.arbe.v1.CreateAgentResponse\x12D\n" +
@@ -977,7 +1239,9 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"ListAgents\x12\x1a.arbe.v1.ListAgentsRequest\x1a\x1b.arbe.v1.ListAgentsResponse\"\x03\x90\x02\x01\x12T\n" +
 	"\x0fCreateLoginLink\x12\x1f.arbe.v1.CreateLoginLinkRequest\x1a .arbe.v1.CreateLoginLinkResponse\x12K\n" +
 	"\fGetLoginLink\x12\x1c.arbe.v1.GetLoginLinkRequest\x1a\x1d.arbe.v1.GetLoginLinkResponse\x12T\n" +
-	"\x0fRedeemLoginLink\x12\x1f.arbe.v1.RedeemLoginLinkRequest\x1a .arbe.v1.RedeemLoginLinkResponse\x12E\n" +
+	"\x0fRedeemLoginLink\x12\x1f.arbe.v1.RedeemLoginLinkRequest\x1a .arbe.v1.RedeemLoginLinkResponse\x12]\n" +
+	"\x12BeginProviderLogin\x12\".arbe.v1.BeginProviderLoginRequest\x1a#.arbe.v1.BeginProviderLoginResponse\x12`\n" +
+	"\x13FinishProviderLogin\x12#.arbe.v1.FinishProviderLoginRequest\x1a$.arbe.v1.FinishProviderLoginResponse\x12E\n" +
 	"\n" +
 	"EndSession\x12\x1a.arbe.v1.EndSessionRequest\x1a\x1b.arbe.v1.EndSessionResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
@@ -993,59 +1257,70 @@ func file_arbe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_agent_proto_rawDescData
 }
 
-var file_arbe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_arbe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_arbe_v1_agent_proto_goTypes = []any{
-	(*Agent)(nil),                   // 0: arbe.v1.Agent
-	(*WhoAmIRequest)(nil),           // 1: arbe.v1.WhoAmIRequest
-	(*WhoAmIResponse)(nil),          // 2: arbe.v1.WhoAmIResponse
-	(*CreateAgentRequest)(nil),      // 3: arbe.v1.CreateAgentRequest
-	(*CreateAgentResponse)(nil),     // 4: arbe.v1.CreateAgentResponse
-	(*GetAgentRequest)(nil),         // 5: arbe.v1.GetAgentRequest
-	(*GetAgentResponse)(nil),        // 6: arbe.v1.GetAgentResponse
-	(*ListAgentsRequest)(nil),       // 7: arbe.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),      // 8: arbe.v1.ListAgentsResponse
-	(*CreateLoginLinkRequest)(nil),  // 9: arbe.v1.CreateLoginLinkRequest
-	(*CreateLoginLinkResponse)(nil), // 10: arbe.v1.CreateLoginLinkResponse
-	(*GetLoginLinkRequest)(nil),     // 11: arbe.v1.GetLoginLinkRequest
-	(*GetLoginLinkResponse)(nil),    // 12: arbe.v1.GetLoginLinkResponse
-	(*RedeemLoginLinkRequest)(nil),  // 13: arbe.v1.RedeemLoginLinkRequest
-	(*RedeemLoginLinkResponse)(nil), // 14: arbe.v1.RedeemLoginLinkResponse
-	(*EndSessionRequest)(nil),       // 15: arbe.v1.EndSessionRequest
-	(*EndSessionResponse)(nil),      // 16: arbe.v1.EndSessionResponse
-	(*timestamppb.Timestamp)(nil),   // 17: google.protobuf.Timestamp
+	(*Agent)(nil),                       // 0: arbe.v1.Agent
+	(*WhoAmIRequest)(nil),               // 1: arbe.v1.WhoAmIRequest
+	(*WhoAmIResponse)(nil),              // 2: arbe.v1.WhoAmIResponse
+	(*CreateAgentRequest)(nil),          // 3: arbe.v1.CreateAgentRequest
+	(*CreateAgentResponse)(nil),         // 4: arbe.v1.CreateAgentResponse
+	(*GetAgentRequest)(nil),             // 5: arbe.v1.GetAgentRequest
+	(*GetAgentResponse)(nil),            // 6: arbe.v1.GetAgentResponse
+	(*ListAgentsRequest)(nil),           // 7: arbe.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),          // 8: arbe.v1.ListAgentsResponse
+	(*CreateLoginLinkRequest)(nil),      // 9: arbe.v1.CreateLoginLinkRequest
+	(*CreateLoginLinkResponse)(nil),     // 10: arbe.v1.CreateLoginLinkResponse
+	(*GetLoginLinkRequest)(nil),         // 11: arbe.v1.GetLoginLinkRequest
+	(*GetLoginLinkResponse)(nil),        // 12: arbe.v1.GetLoginLinkResponse
+	(*RedeemLoginLinkRequest)(nil),      // 13: arbe.v1.RedeemLoginLinkRequest
+	(*RedeemLoginLinkResponse)(nil),     // 14: arbe.v1.RedeemLoginLinkResponse
+	(*BeginProviderLoginRequest)(nil),   // 15: arbe.v1.BeginProviderLoginRequest
+	(*BeginProviderLoginResponse)(nil),  // 16: arbe.v1.BeginProviderLoginResponse
+	(*FinishProviderLoginRequest)(nil),  // 17: arbe.v1.FinishProviderLoginRequest
+	(*FinishProviderLoginResponse)(nil), // 18: arbe.v1.FinishProviderLoginResponse
+	(*EndSessionRequest)(nil),           // 19: arbe.v1.EndSessionRequest
+	(*EndSessionResponse)(nil),          // 20: arbe.v1.EndSessionResponse
+	(*timestamppb.Timestamp)(nil),       // 21: google.protobuf.Timestamp
 }
 var file_arbe_v1_agent_proto_depIdxs = []int32{
-	17, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	21, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
 	0,  // 1: arbe.v1.WhoAmIResponse.agent:type_name -> arbe.v1.Agent
-	17, // 2: arbe.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 2: arbe.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 3: arbe.v1.CreateAgentResponse.agent:type_name -> arbe.v1.Agent
 	0,  // 4: arbe.v1.GetAgentResponse.agent:type_name -> arbe.v1.Agent
 	0,  // 5: arbe.v1.ListAgentsResponse.agents:type_name -> arbe.v1.Agent
-	17, // 6: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 6: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 7: arbe.v1.GetLoginLinkResponse.agent:type_name -> arbe.v1.Agent
-	17, // 8: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 8: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 9: arbe.v1.RedeemLoginLinkResponse.agent:type_name -> arbe.v1.Agent
-	1,  // 10: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
-	3,  // 11: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
-	5,  // 12: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
-	7,  // 13: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
-	9,  // 14: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
-	11, // 15: arbe.v1.AgentService.GetLoginLink:input_type -> arbe.v1.GetLoginLinkRequest
-	13, // 16: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
-	15, // 17: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
-	2,  // 18: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
-	4,  // 19: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
-	6,  // 20: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
-	8,  // 21: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
-	10, // 22: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
-	12, // 23: arbe.v1.AgentService.GetLoginLink:output_type -> arbe.v1.GetLoginLinkResponse
-	14, // 24: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
-	16, // 25: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
-	18, // [18:26] is the sub-list for method output_type
-	10, // [10:18] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	21, // 10: arbe.v1.BeginProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	21, // 11: arbe.v1.FinishProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 12: arbe.v1.FinishProviderLoginResponse.agent:type_name -> arbe.v1.Agent
+	1,  // 13: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
+	3,  // 14: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
+	5,  // 15: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
+	7,  // 16: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
+	9,  // 17: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
+	11, // 18: arbe.v1.AgentService.GetLoginLink:input_type -> arbe.v1.GetLoginLinkRequest
+	13, // 19: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
+	15, // 20: arbe.v1.AgentService.BeginProviderLogin:input_type -> arbe.v1.BeginProviderLoginRequest
+	17, // 21: arbe.v1.AgentService.FinishProviderLogin:input_type -> arbe.v1.FinishProviderLoginRequest
+	19, // 22: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
+	2,  // 23: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
+	4,  // 24: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
+	6,  // 25: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
+	8,  // 26: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
+	10, // 27: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
+	12, // 28: arbe.v1.AgentService.GetLoginLink:output_type -> arbe.v1.GetLoginLinkResponse
+	14, // 29: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
+	16, // 30: arbe.v1.AgentService.BeginProviderLogin:output_type -> arbe.v1.BeginProviderLoginResponse
+	18, // 31: arbe.v1.AgentService.FinishProviderLogin:output_type -> arbe.v1.FinishProviderLoginResponse
+	20, // 32: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
+	23, // [23:33] is the sub-list for method output_type
+	13, // [13:23] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_agent_proto_init() }
@@ -1059,7 +1334,7 @@ func file_arbe_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_agent_proto_rawDesc), len(file_arbe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -51,6 +51,12 @@ const (
 	// AgentServiceRedeemLoginLinkProcedure is the fully-qualified name of the AgentService's
 	// RedeemLoginLink RPC.
 	AgentServiceRedeemLoginLinkProcedure = "/arbe.v1.AgentService/RedeemLoginLink"
+	// AgentServiceBeginProviderLoginProcedure is the fully-qualified name of the AgentService's
+	// BeginProviderLogin RPC.
+	AgentServiceBeginProviderLoginProcedure = "/arbe.v1.AgentService/BeginProviderLogin"
+	// AgentServiceFinishProviderLoginProcedure is the fully-qualified name of the AgentService's
+	// FinishProviderLogin RPC.
+	AgentServiceFinishProviderLoginProcedure = "/arbe.v1.AgentService/FinishProviderLogin"
 	// AgentServiceEndSessionProcedure is the fully-qualified name of the AgentService's EndSession RPC.
 	AgentServiceEndSessionProcedure = "/arbe.v1.AgentService/EndSession"
 )
@@ -73,6 +79,11 @@ type AgentServiceClient interface {
 	GetLoginLink(context.Context, *v1.GetLoginLinkRequest) (*v1.GetLoginLinkResponse, error)
 	// RedeemLoginLink exchanges the token of a login link for a browser session. It works once, and needs no credential.
 	RedeemLoginLink(context.Context, *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error)
+	// BeginProviderLogin begins a login with the server's OpenID Connect provider. It needs no credential, unless connect is set.
+	// A server without a provider answers not_found.
+	BeginProviderLogin(context.Context, *v1.BeginProviderLoginRequest) (*v1.BeginProviderLoginResponse, error)
+	// FinishProviderLogin exchanges what the provider sent back for a browser session. It works once per begun login.
+	FinishProviderLogin(context.Context, *v1.FinishProviderLoginRequest) (*v1.FinishProviderLoginResponse, error)
 	// EndSession ends the caller's browser session. Ending a session that has already ended succeeds.
 	EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error)
 }
@@ -133,6 +144,18 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("RedeemLoginLink")),
 			connect.WithClientOptions(opts...),
 		),
+		beginProviderLogin: connect.NewClient[v1.BeginProviderLoginRequest, v1.BeginProviderLoginResponse](
+			httpClient,
+			baseURL+AgentServiceBeginProviderLoginProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("BeginProviderLogin")),
+			connect.WithClientOptions(opts...),
+		),
+		finishProviderLogin: connect.NewClient[v1.FinishProviderLoginRequest, v1.FinishProviderLoginResponse](
+			httpClient,
+			baseURL+AgentServiceFinishProviderLoginProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("FinishProviderLogin")),
+			connect.WithClientOptions(opts...),
+		),
 		endSession: connect.NewClient[v1.EndSessionRequest, v1.EndSessionResponse](
 			httpClient,
 			baseURL+AgentServiceEndSessionProcedure,
@@ -144,14 +167,16 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 
 // agentServiceClient implements AgentServiceClient.
 type agentServiceClient struct {
-	whoAmI          *connect.Client[v1.WhoAmIRequest, v1.WhoAmIResponse]
-	createAgent     *connect.Client[v1.CreateAgentRequest, v1.CreateAgentResponse]
-	getAgent        *connect.Client[v1.GetAgentRequest, v1.GetAgentResponse]
-	listAgents      *connect.Client[v1.ListAgentsRequest, v1.ListAgentsResponse]
-	createLoginLink *connect.Client[v1.CreateLoginLinkRequest, v1.CreateLoginLinkResponse]
-	getLoginLink    *connect.Client[v1.GetLoginLinkRequest, v1.GetLoginLinkResponse]
-	redeemLoginLink *connect.Client[v1.RedeemLoginLinkRequest, v1.RedeemLoginLinkResponse]
-	endSession      *connect.Client[v1.EndSessionRequest, v1.EndSessionResponse]
+	whoAmI              *connect.Client[v1.WhoAmIRequest, v1.WhoAmIResponse]
+	createAgent         *connect.Client[v1.CreateAgentRequest, v1.CreateAgentResponse]
+	getAgent            *connect.Client[v1.GetAgentRequest, v1.GetAgentResponse]
+	listAgents          *connect.Client[v1.ListAgentsRequest, v1.ListAgentsResponse]
+	createLoginLink     *connect.Client[v1.CreateLoginLinkRequest, v1.CreateLoginLinkResponse]
+	getLoginLink        *connect.Client[v1.GetLoginLinkRequest, v1.GetLoginLinkResponse]
+	redeemLoginLink     *connect.Client[v1.RedeemLoginLinkRequest, v1.RedeemLoginLinkResponse]
+	beginProviderLogin  *connect.Client[v1.BeginProviderLoginRequest, v1.BeginProviderLoginResponse]
+	finishProviderLogin *connect.Client[v1.FinishProviderLoginRequest, v1.FinishProviderLoginResponse]
+	endSession          *connect.Client[v1.EndSessionRequest, v1.EndSessionResponse]
 }
 
 // WhoAmI calls arbe.v1.AgentService.WhoAmI.
@@ -217,6 +242,24 @@ func (c *agentServiceClient) RedeemLoginLink(ctx context.Context, req *v1.Redeem
 	return nil, err
 }
 
+// BeginProviderLogin calls arbe.v1.AgentService.BeginProviderLogin.
+func (c *agentServiceClient) BeginProviderLogin(ctx context.Context, req *v1.BeginProviderLoginRequest) (*v1.BeginProviderLoginResponse, error) {
+	response, err := c.beginProviderLogin.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// FinishProviderLogin calls arbe.v1.AgentService.FinishProviderLogin.
+func (c *agentServiceClient) FinishProviderLogin(ctx context.Context, req *v1.FinishProviderLoginRequest) (*v1.FinishProviderLoginResponse, error) {
+	response, err := c.finishProviderLogin.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // EndSession calls arbe.v1.AgentService.EndSession.
 func (c *agentServiceClient) EndSession(ctx context.Context, req *v1.EndSessionRequest) (*v1.EndSessionResponse, error) {
 	response, err := c.endSession.CallUnary(ctx, connect.NewRequest(req))
@@ -244,6 +287,11 @@ type AgentServiceHandler interface {
 	GetLoginLink(context.Context, *v1.GetLoginLinkRequest) (*v1.GetLoginLinkResponse, error)
 	// RedeemLoginLink exchanges the token of a login link for a browser session. It works once, and needs no credential.
 	RedeemLoginLink(context.Context, *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error)
+	// BeginProviderLogin begins a login with the server's OpenID Connect provider. It needs no credential, unless connect is set.
+	// A server without a provider answers not_found.
+	BeginProviderLogin(context.Context, *v1.BeginProviderLoginRequest) (*v1.BeginProviderLoginResponse, error)
+	// FinishProviderLogin exchanges what the provider sent back for a browser session. It works once per begun login.
+	FinishProviderLogin(context.Context, *v1.FinishProviderLoginRequest) (*v1.FinishProviderLoginResponse, error)
 	// EndSession ends the caller's browser session. Ending a session that has already ended succeeds.
 	EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error)
 }
@@ -300,6 +348,18 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("RedeemLoginLink")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceBeginProviderLoginHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceBeginProviderLoginProcedure,
+		svc.BeginProviderLogin,
+		connect.WithSchema(agentServiceMethods.ByName("BeginProviderLogin")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceFinishProviderLoginHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceFinishProviderLoginProcedure,
+		svc.FinishProviderLogin,
+		connect.WithSchema(agentServiceMethods.ByName("FinishProviderLogin")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceEndSessionHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceEndSessionProcedure,
 		svc.EndSession,
@@ -322,6 +382,10 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceGetLoginLinkHandler.ServeHTTP(w, r)
 		case AgentServiceRedeemLoginLinkProcedure:
 			agentServiceRedeemLoginLinkHandler.ServeHTTP(w, r)
+		case AgentServiceBeginProviderLoginProcedure:
+			agentServiceBeginProviderLoginHandler.ServeHTTP(w, r)
+		case AgentServiceFinishProviderLoginProcedure:
+			agentServiceFinishProviderLoginHandler.ServeHTTP(w, r)
 		case AgentServiceEndSessionProcedure:
 			agentServiceEndSessionHandler.ServeHTTP(w, r)
 		default:
@@ -359,6 +423,14 @@ func (UnimplementedAgentServiceHandler) GetLoginLink(context.Context, *v1.GetLog
 
 func (UnimplementedAgentServiceHandler) RedeemLoginLink(context.Context, *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.RedeemLoginLink is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) BeginProviderLogin(context.Context, *v1.BeginProviderLoginRequest) (*v1.BeginProviderLoginResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.BeginProviderLogin is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) FinishProviderLogin(context.Context, *v1.FinishProviderLoginRequest) (*v1.FinishProviderLoginResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.FinishProviderLogin is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error) {

@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/agent.proto.
  */
 export const file_arbe_v1_agent: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2FnZW50LnByb3RvEgdhcmJlLnYxIoABCgVBZ2VudBIKCgJpZBgBIAEoCRIMCgRraW5kGAIgASgJEg8KB3J1bnRpbWUYAyABKAkSDAoEbmFtZRgEIAEoCRIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZoYW5kbGUYBiABKAkiDwoNV2hvQW1JUmVxdWVzdCKoAQoOV2hvQW1JUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EhIKCmNyZWRlbnRpYWwYAiABKAkSEAoIaG91c2VfaWQYAyABKAkSEQoJdGhyZWFkX2lkGAQgASgJEg4KBnNjb3BlcxgFIAMoCRIuCgpleHBpcmVzX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJmChJDcmVhdGVBZ2VudFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGGQSGgoHcnVudGltZRgDIAEoCUIJukgGcgQQARhAIjQKE0NyZWF0ZUFnZW50UmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IkQKD0dldEFnZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABASIxChBHZXRBZ2VudFJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudCJtChFMaXN0QWdlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJNChJMaXN0QWdlbnRzUmVzcG9uc2USHgoGYWdlbnRzGAEgAygLMg4uYXJiZS52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiGAoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdCJXChdDcmVhdGVMb2dpbkxpbmtSZXNwb25zZRIMCgRwYXRoGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjAKE0dldExvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiNQoUR2V0TG9naW5MaW5rUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IjMKFlJlZGVlbUxvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEieQoXUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQiEwoRRW5kU2Vzc2lvblJlcXVlc3QiFAoSRW5kU2Vzc2lvblJlc3BvbnNlMuoECgxBZ2VudFNlcnZpY2USPgoGV2hvQW1JEhYuYXJiZS52MS5XaG9BbUlSZXF1ZXN0GhcuYXJiZS52MS5XaG9BbUlSZXNwb25zZSIDkAIBEkgKC0NyZWF0ZUFnZW50EhsuYXJiZS52MS5DcmVhdGVBZ2VudFJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUFnZW50UmVzcG9uc2USRAoIR2V0QWdlbnQSGC5hcmJlLnYxLkdldEFnZW50UmVxdWVzdBoZLmFyYmUudjEuR2V0QWdlbnRSZXNwb25zZSIDkAIBEkoKCkxpc3RBZ2VudHMSGi5hcmJlLnYxLkxpc3RBZ2VudHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0QWdlbnRzUmVzcG9uc2UiA5ACARJUCg9DcmVhdGVMb2dpbkxpbmsSHy5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1JlcXVlc3QaIC5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1Jlc3BvbnNlEksKDEdldExvZ2luTGluaxIcLmFyYmUudjEuR2V0TG9naW5MaW5rUmVxdWVzdBodLmFyYmUudjEuR2V0TG9naW5MaW5rUmVzcG9uc2USVAoPUmVkZWVtTG9naW5MaW5rEh8uYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXF1ZXN0GiAuYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXNwb25zZRJFCgpFbmRTZXNzaW9uEhouYXJiZS52MS5FbmRTZXNzaW9uUmVxdWVzdBobLmFyYmUudjEuRW5kU2Vzc2lvblJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2FnZW50LnByb3RvEgdhcmJlLnYxIoABCgVBZ2VudBIKCgJpZBgBIAEoCRIMCgRraW5kGAIgASgJEg8KB3J1bnRpbWUYAyABKAkSDAoEbmFtZRgEIAEoCRIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZoYW5kbGUYBiABKAkiDwoNV2hvQW1JUmVxdWVzdCKoAQoOV2hvQW1JUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EhIKCmNyZWRlbnRpYWwYAiABKAkSEAoIaG91c2VfaWQYAyABKAkSEQoJdGhyZWFkX2lkGAQgASgJEg4KBnNjb3BlcxgFIAMoCRIuCgpleHBpcmVzX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJmChJDcmVhdGVBZ2VudFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGGQSGgoHcnVudGltZRgDIAEoCUIJukgGcgQQARhAIjQKE0NyZWF0ZUFnZW50UmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IkQKD0dldEFnZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABASIxChBHZXRBZ2VudFJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudCJtChFMaXN0QWdlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJNChJMaXN0QWdlbnRzUmVzcG9uc2USHgoGYWdlbnRzGAEgAygLMg4uYXJiZS52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiGAoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdCJXChdDcmVhdGVMb2dpbkxpbmtSZXNwb25zZRIMCgRwYXRoGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjAKE0dldExvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiNQoUR2V0TG9naW5MaW5rUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IjMKFlJlZGVlbUxvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEieQoXUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQiLAoZQmVnaW5Qcm92aWRlckxvZ2luUmVxdWVzdBIPCgdjb25uZWN0GAEgASgIImkKGkJlZ2luUHJvdmlkZXJMb2dpblJlc3BvbnNlEgsKA3VybBgBIAEoCRIOCgZzZWNyZXQYAiABKAkSLgoKZXhwaXJlc19hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAilwEKGkZpbmlzaFByb3ZpZGVyTG9naW5SZXF1ZXN0EhgKBnNlY3JldBgBIAEoCUIIukgFcgMYyAESFwoFc3RhdGUYAiABKAlCCLpIBXIDGMgBEhYKBGNvZGUYAyABKAlCCLpIBXIDGIBAEhUKA2lzcxgEIAEoCUIIukgFcgMY9AMSFwoFZXJyb3IYBSABKAlCCLpIBXIDGMgBIn0KG0ZpbmlzaFByb3ZpZGVyTG9naW5SZXNwb25zZRIPCgdzZXNzaW9uGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBWFnZW50GAMgASgLMg4uYXJiZS52MS5BZ2VudCITChFFbmRTZXNzaW9uUmVxdWVzdCIUChJFbmRTZXNzaW9uUmVzcG9uc2UyqwYKDEFnZW50U2VydmljZRI+CgZXaG9BbUkSFi5hcmJlLnYxLldob0FtSVJlcXVlc3QaFy5hcmJlLnYxLldob0FtSVJlc3BvbnNlIgOQAgESSAoLQ3JlYXRlQWdlbnQSGy5hcmJlLnYxLkNyZWF0ZUFnZW50UmVxdWVzdBocLmFyYmUudjEuQ3JlYXRlQWdlbnRSZXNwb25zZRJECghHZXRBZ2VudBIYLmFyYmUudjEuR2V0QWdlbnRSZXF1ZXN0GhkuYXJiZS52MS5HZXRBZ2VudFJlc3BvbnNlIgOQAgESSgoKTGlzdEFnZW50cxIaLmFyYmUudjEuTGlzdEFnZW50c1JlcXVlc3QaGy5hcmJlLnYxLkxpc3RBZ2VudHNSZXNwb25zZSIDkAIBElQKD0NyZWF0ZUxvZ2luTGluaxIfLmFyYmUudjEuQ3JlYXRlTG9naW5MaW5rUmVxdWVzdBogLmFyYmUudjEuQ3JlYXRlTG9naW5MaW5rUmVzcG9uc2USSwoMR2V0TG9naW5MaW5rEhwuYXJiZS52MS5HZXRMb2dpbkxpbmtSZXF1ZXN0Gh0uYXJiZS52MS5HZXRMb2dpbkxpbmtSZXNwb25zZRJUCg9SZWRlZW1Mb2dpbkxpbmsSHy5hcmJlLnYxLlJlZGVlbUxvZ2luTGlua1JlcXVlc3QaIC5hcmJlLnYxLlJlZGVlbUxvZ2luTGlua1Jlc3BvbnNlEl0KEkJlZ2luUHJvdmlkZXJMb2dpbhIiLmFyYmUudjEuQmVnaW5Qcm92aWRlckxvZ2luUmVxdWVzdBojLmFyYmUudjEuQmVnaW5Qcm92aWRlckxvZ2luUmVzcG9uc2USYAoTRmluaXNoUHJvdmlkZXJMb2dpbhIjLmFyYmUudjEuRmluaXNoUHJvdmlkZXJMb2dpblJlcXVlc3QaJC5hcmJlLnYxLkZpbmlzaFByb3ZpZGVyTG9naW5SZXNwb25zZRJFCgpFbmRTZXNzaW9uEhouYXJiZS52MS5FbmRTZXNzaW9uUmVxdWVzdBobLmFyYmUudjEuRW5kU2Vzc2lvblJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Agent is an actor: a human or a bot.
@@ -386,6 +386,122 @@ export const RedeemLoginLinkResponseSchema: GenMessage<RedeemLoginLinkResponse> 
   messageDesc(file_arbe_v1_agent, 14);
 
 /**
+ * @generated from message arbe.v1.BeginProviderLoginRequest
+ */
+export type BeginProviderLoginRequest = Message<"arbe.v1.BeginProviderLoginRequest"> & {
+  /**
+   * Connect the account at the provider to the caller, who is logged in, instead of logging in.
+   *
+   * @generated from field: bool connect = 1;
+   */
+  connect: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.BeginProviderLoginRequest.
+ * Use `create(BeginProviderLoginRequestSchema)` to create a new message.
+ */
+export const BeginProviderLoginRequestSchema: GenMessage<BeginProviderLoginRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 15);
+
+/**
+ * @generated from message arbe.v1.BeginProviderLoginResponse
+ */
+export type BeginProviderLoginResponse = Message<"arbe.v1.BeginProviderLoginResponse"> & {
+  /**
+   * The page of the provider to open.
+   *
+   * @generated from field: string url = 1;
+   */
+  url: string;
+
+  /**
+   * Keep it in the browser that opens the page, and nowhere else: only its holder can finish the login.
+   *
+   * @generated from field: string secret = 2;
+   */
+  secret: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp expires_at = 3;
+   */
+  expiresAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.BeginProviderLoginResponse.
+ * Use `create(BeginProviderLoginResponseSchema)` to create a new message.
+ */
+export const BeginProviderLoginResponseSchema: GenMessage<BeginProviderLoginResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 16);
+
+/**
+ * @generated from message arbe.v1.FinishProviderLoginRequest
+ */
+export type FinishProviderLoginRequest = Message<"arbe.v1.FinishProviderLoginRequest"> & {
+  /**
+   * @generated from field: string secret = 1;
+   */
+  secret: string;
+
+  /**
+   * The parameters of the same names with which the provider sent the browser back.
+   *
+   * @generated from field: string state = 2;
+   */
+  state: string;
+
+  /**
+   * @generated from field: string code = 3;
+   */
+  code: string;
+
+  /**
+   * @generated from field: string iss = 4;
+   */
+  iss: string;
+
+  /**
+   * @generated from field: string error = 5;
+   */
+  error: string;
+};
+
+/**
+ * Describes the message arbe.v1.FinishProviderLoginRequest.
+ * Use `create(FinishProviderLoginRequestSchema)` to create a new message.
+ */
+export const FinishProviderLoginRequestSchema: GenMessage<FinishProviderLoginRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 17);
+
+/**
+ * @generated from message arbe.v1.FinishProviderLoginResponse
+ */
+export type FinishProviderLoginResponse = Message<"arbe.v1.FinishProviderLoginResponse"> & {
+  /**
+   * @generated from field: string session = 1;
+   */
+  session: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp expires_at = 2;
+   */
+  expiresAt?: Timestamp | undefined;
+
+  /**
+   * @generated from field: arbe.v1.Agent agent = 3;
+   */
+  agent?: Agent | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.FinishProviderLoginResponse.
+ * Use `create(FinishProviderLoginResponseSchema)` to create a new message.
+ */
+export const FinishProviderLoginResponseSchema: GenMessage<FinishProviderLoginResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 18);
+
+/**
  * @generated from message arbe.v1.EndSessionRequest
  */
 export type EndSessionRequest = Message<"arbe.v1.EndSessionRequest"> & {
@@ -396,7 +512,7 @@ export type EndSessionRequest = Message<"arbe.v1.EndSessionRequest"> & {
  * Use `create(EndSessionRequestSchema)` to create a new message.
  */
 export const EndSessionRequestSchema: GenMessage<EndSessionRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 15);
+  messageDesc(file_arbe_v1_agent, 19);
 
 /**
  * @generated from message arbe.v1.EndSessionResponse
@@ -409,7 +525,7 @@ export type EndSessionResponse = Message<"arbe.v1.EndSessionResponse"> & {
  * Use `create(EndSessionResponseSchema)` to create a new message.
  */
 export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 16);
+  messageDesc(file_arbe_v1_agent, 20);
 
 /**
  * AgentService manages agents: people and bots. An agent is global, and belongs to houses by membership.
@@ -488,6 +604,27 @@ export const AgentService: GenService<{
     methodKind: "unary";
     input: typeof RedeemLoginLinkRequestSchema;
     output: typeof RedeemLoginLinkResponseSchema;
+  },
+  /**
+   * BeginProviderLogin begins a login with the server's OpenID Connect provider. It needs no credential, unless connect is set.
+   * A server without a provider answers not_found.
+   *
+   * @generated from rpc arbe.v1.AgentService.BeginProviderLogin
+   */
+  beginProviderLogin: {
+    methodKind: "unary";
+    input: typeof BeginProviderLoginRequestSchema;
+    output: typeof BeginProviderLoginResponseSchema;
+  },
+  /**
+   * FinishProviderLogin exchanges what the provider sent back for a browser session. It works once per begun login.
+   *
+   * @generated from rpc arbe.v1.AgentService.FinishProviderLogin
+   */
+  finishProviderLogin: {
+    methodKind: "unary";
+    input: typeof FinishProviderLoginRequestSchema;
+    output: typeof FinishProviderLoginResponseSchema;
   },
   /**
    * EndSession ends the caller's browser session. Ending a session that has already ended succeeds.

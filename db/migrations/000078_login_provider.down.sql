@@ -1,0 +1,3 @@
+drop table group_roles;
+drop function login_identity_of;
+drop table login_identities;
