@@ -57,7 +57,7 @@ func (r *Runs) Apply(ctx context.Context, scope db.Scope, threadID string, epoch
 		return Used{}, fault.New(fault.Precondition, "this task was not delegated from a thread, to whose files its changes could be applied", "open a branch, or download the changes")
 	}
 	said, err := r.use(ctx, scope, th.ParentThread, "apply."+changed.Patch, entry.Command{
-		Argv: []string{changesProgram, "apply", changesDir(changed.Patch)}, Directory: sandbox.Workspace, Changes: changed.Patch,
+		Argv: []string{changesProgram, "apply", "-base=" + changed.PatchBase, changesDir(changed.Patch)}, Directory: sandbox.Workspace, Changes: changed.Patch,
 	})
 	return Used{Thread: th.ParentThread, Command: said}, err
 }

@@ -73,7 +73,7 @@ func changesMain(ctx context.Context, verb string, args, environ []string, out i
 		if verb == "branch" {
 			return c.push(ctx, b, out)
 		}
-		return c.apply(ctx, out)
+		return c.apply(ctx, b.base, out)
 	}()
 	if err == nil {
 		return 0
@@ -132,9 +132,17 @@ func (c *changes) close() {
 }
 
 // apply applies the patch to the working tree, completely or not at all. It respects uncommitted changes: it merges
-// the patch with them in a separate repository and index. Only a result without conflicts is written to the files.
-func (c *changes) apply(ctx context.Context, out io.Writer) error {
+// the patch with them in a separate repository and index. Only a result without conflicts is written to the files. If the
+// process is killed while it writes, applying the patch again writes the rest. base is the commit on which the patch is
+// based; empty if it is not known.
+func (c *changes) apply(ctx context.Context, base string, out io.Writer) error {
 	if err := c.tree.borrow(ctx); err != nil {
+		return err
+	}
+	if _, err := c.tree.own(ctx, nil, "cat-file", "-e", base+"^{commit}"); err != nil || !isCommit(base) {
+		base = ""
+	}
+	if err := c.withoutRenames(ctx, base); err != nil {
 		return err
 	}
 	index := filepath.Join(c.tree.dir, "index")
@@ -163,6 +171,9 @@ func (c *changes) apply(ctx context.Context, out io.Writer) error {
 	if err := copyFile(index, index+".before"); err != nil {
 		return err
 	}
+	if err := c.restoreDeleted(ctx, base); err != nil {
+		return err
+	}
 	if err := c.merge(ctx); err != nil {
 		return err
 	}
@@ -181,9 +192,8 @@ func (c *changes) apply(ctx context.Context, out io.Writer) error {
 	if err := os.Rename(index+".before", index); err != nil {
 		return err
 	}
-	// It checks everything first: changed files, new files in the way, and links that lead elsewhere.
-	if said, err := c.run(ctx, "read-tree", "-m", "-u", before, after); err != nil {
-		return inTheWay(said, err)
+	if err := c.write(ctx, before, after, list); err != nil {
+		return err
 	}
 	for _, f := range list {
 		fmt.Fprintf(out, "%s %s\n", f.letter, shownPath(f.path))
@@ -217,6 +227,74 @@ func (c *changes) addNamed(ctx context.Context) error {
 		return notChanged("Nothing was changed: %s", entry.OneLine(err.Error(), 500))
 	}
 	return nil
+}
+
+// restoreDeleted adds to the index the files that the patch deletes and that are not there, as they were before. An earlier
+// use of the patch may have deleted them.
+func (c *changes) restoreDeleted(ctx context.Context, base string) error {
+	if base == "" {
+		return nil
+	}
+	list, err := c.tree.own(ctx, nil, "apply", "--summary", c.patch)
+	if err != nil {
+		return notChanged("git cannot read the patch, and nothing was changed: %s", entry.OneLine(err.Error(), 500))
+	}
+	gone := map[string]bool{}
+	for line := range strings.Lines(list) {
+		rest, deletes := strings.CutPrefix(line, " delete mode ")
+		_, name, ok := strings.Cut(strings.TrimSuffix(rest, "\n"), " ")
+		if !deletes || !ok {
+			continue
+		}
+		if plain, err := strconv.Unquote(name); err == nil {
+			name = plain
+		}
+		if _, err := os.Lstat(filepath.Join(c.tree.work, name)); errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			gone[name] = true
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	all, err := c.tree.own(ctx, nil, "ls-tree", "-r", "-z", "--full-tree", base)
+	if err != nil {
+		return err
+	}
+	var entries strings.Builder
+	for line := range strings.SplitSeq(all, "\x00") {
+		if _, name, _ := strings.Cut(line, "\t"); gone[name] {
+			entries.WriteString(line + "\x00")
+		}
+	}
+	_, err = c.tree.own(ctx, []byte(entries.String()), "update-index", "-z", "--index-info")
+	return err
+}
+
+// withoutRenames replaces the patch by one that deletes and adds files instead of renaming them. Such a patch can also be
+// applied where an earlier use of it has already written some of them.
+func (c *changes) withoutRenames(ctx context.Context, base string) error {
+	list, err := c.tree.own(ctx, nil, "apply", "--summary", c.patch)
+	if err != nil || base == "" || !strings.HasPrefix(list, " rename ") && !strings.Contains(list, "\n rename ") {
+		return nil //nolint:nilerr // git refuses the patch later
+	}
+	alone := *c
+	alone.tree.environ = append(alone.tree.environ[:len(alone.tree.environ):len(alone.tree.environ)], "GIT_INDEX_FILE="+filepath.Join(c.tree.dir, "index.base"))
+	if _, err := alone.tree.own(ctx, nil, "read-tree", base); err != nil {
+		return err
+	}
+	if _, err := alone.run(ctx, "apply", "--cached", "--whitespace=nowarn", c.patch); err != nil {
+		return nil //nolint:nilerr // git refuses the patch later
+	}
+	after, err := alone.writeTree(ctx)
+	if err != nil {
+		return err
+	}
+	patch, err := c.tree.own(ctx, nil, "diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", base, after)
+	if err != nil {
+		return err
+	}
+	c.patch = filepath.Join(c.tree.dir, "changes.patch")
+	return os.WriteFile(c.patch, []byte(patch), 0o600)
 }
 
 // merge applies the patch to the index. Where it does not apply as it is, it is merged.

@@ -124,7 +124,7 @@ func (p *project) apply(dir string) (out string, err error) {
 	}
 	defer c.close()
 	var b bytes.Buffer
-	err = c.apply(p.t.Context(), &b)
+	err = c.apply(p.t.Context(), p.base, &b)
 	return b.String(), err
 }
 
@@ -179,6 +179,40 @@ func TestChangesAreApplied(t *testing.T) {
 	}
 }
 
+// Whatever a killed process has written of the changes, applying them again writes the rest.
+func TestChangesThatWereWrittenInPart(t *testing.T) {
+	t.Parallel()
+	steps := []func(p *project){
+		func(p *project) { check(p.t, os.Remove(filepath.Join(p.dir, "dir/b.txt"))) },
+		func(p *project) { check(p.t, os.Remove(filepath.Join(p.dir, "gone.txt"))) },
+		func(p *project) { p.write("a.txt", strings.NewReplacer("two", "TWO", "nine", "NINE").Replace(lines)) },
+		func(p *project) { p.write("blob.bin", "\x00\x01\x02") },
+		func(p *project) { p.write("dir/c.txt", lines) },
+		func(p *project) { p.write("image.png", "\x89PNG\x00\x02\xff") },
+		func(p *project) { p.write("new/file.txt", "new\n") },
+	}
+	for n := range len(steps) + 1 {
+		t.Run(fmt.Sprint(n, " files"), func(t *testing.T) {
+			t.Parallel()
+			p, dir := worked(t)
+			p.write("a.txt", strings.Replace(lines, "nine", "NINE", 1)) // not committed
+			for _, step := range steps[:n] {
+				step(p)
+			}
+			p.write(".git/arbe-staged/new/file.txt", "ne")
+			if said, err := p.apply(dir); err != nil {
+				t.Fatalf("it says %q, %v", said, err)
+			}
+			for name, want := range map[string]string{"a.txt": strings.NewReplacer("two", "TWO", "nine", "NINE").Replace(lines), "new/file.txt": "new\n", "image.png": "\x89PNG\x00\x02\xff",
+				"blob.bin": "\x00\x01\x02", "gone.txt": "", "dir/b.txt": "", "dir/c.txt": lines, "tool.sh": "#!/bin/sh\n", ".git/arbe-staged/new/file.txt": ""} {
+				if got := p.read(name); got != want {
+					t.Errorf("%s is %q", name, got)
+				}
+			}
+		})
+	}
+}
+
 func TestChangesAreMergedWithLaterCommits(t *testing.T) {
 	t.Parallel()
 	p, dir := worked(t)
@@ -196,13 +230,14 @@ func TestChangesThatConflict(t *testing.T) {
 		meanwhile func(p *project)
 		says      string
 	}{
-		"with what is not committed":  {func(p *project) { p.write("a.txt", strings.Replace(lines, "two", "2", 1)) }, "conflict: a.txt\n"},
-		"with a later commit":         {func(p *project) { p.write("a.txt", strings.Replace(lines, "two", "2", 1)); p.commit("later") }, "conflict: a.txt\n"},
-		"with a file that is new":     {func(p *project) { p.write("new/file.txt", "another\n") }, "conflict: new/file.txt\n"},
-		"with a binary file":          {func(p *project) { p.write("image.png", "\x89PNG\x00\x07") }, "conflict: image.png\n"},
-		"with a file that is gone":    {func(p *project) { check(p.t, os.Remove(filepath.Join(p.dir, "a.txt"))) }, "a.txt"},
-		"with a directory in its way": {func(p *project) { p.write("blob.bin/x", "x\n") }, "blob.bin"},
-		"with a link in its way":      {func(p *project) { check(p.t, os.Symlink("/tmp", filepath.Join(p.dir, "new"))) }, "new"},
+		"with what is not committed":   {func(p *project) { p.write("a.txt", strings.Replace(lines, "two", "2", 1)) }, "conflict: a.txt\n"},
+		"with a later commit":          {func(p *project) { p.write("a.txt", strings.Replace(lines, "two", "2", 1)); p.commit("later") }, "conflict: a.txt\n"},
+		"with a file that was deleted": {func(p *project) { check(p.t, os.Remove(filepath.Join(p.dir, "image.png"))); p.commit("later") }, "image.png"},
+		"with a file that is new":      {func(p *project) { p.write("new/file.txt", "another\n") }, "conflict: new/file.txt\n"},
+		"with a binary file":           {func(p *project) { p.write("image.png", "\x89PNG\x00\x07") }, "conflict: image.png\n"},
+		"with a file that is gone":     {func(p *project) { check(p.t, os.Remove(filepath.Join(p.dir, "a.txt"))) }, "a.txt"},
+		"with a directory in its way":  {func(p *project) { p.write("blob.bin/x", "x\n") }, "blob.bin"},
+		"with a link in its way":       {func(p *project) { check(p.t, os.Symlink("/tmp", filepath.Join(p.dir, "new"))) }, "new"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
