@@ -28,8 +28,8 @@ AgentService.WhoAmI                  401    401     401     401     ok       ok 
 AgentService.EndSession              401    ok      ok      ok      ok       ok     ok    ok  ok        ok        ok        ok    ok     ok     ok
 AgentService.GetLoginLink            401    401     401     401     401      401    401   401 401       401       401       401   401    401    401
 AgentService.RedeemLoginLink         401    401     401     401     401      401    401   401 401       401       401       401   401    401    401
-AgentService.BeginProviderLogin      404    401     401     401     404      404    404   404 404       404       404       404   404    404    404
-AgentService.FinishProviderLogin     404    401     401     401     404      404    404   404 404       404       404       404   404    404    404
+AgentService.BeginProviderLogin      412    401     401     401     412      412    412   412 412       412       412       412   412    412    412
+AgentService.FinishProviderLogin     412    401     401     401     412      412    412   412 412       412       412       412   412    412    412
 AgentService.CreateLoginLink         401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 HouseService.CreateHouse             401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 HouseService.ListHouses              401    401     401     401     ok       ok     ok    ok  ok        ok        ok        403   403    403    403
@@ -142,7 +142,7 @@ CredentialService.RevokeThreadTokens 401    401     401     401     404      ok 
 `
 
 // codes maps the outcomes in the table to codes.
-var codes = map[string]connect.Code{"401": connect.CodeUnauthenticated, "403": connect.CodePermissionDenied, "404": connect.CodeNotFound}
+var codes = map[string]connect.Code{"401": connect.CodeUnauthenticated, "403": connect.CodePermissionDenied, "404": connect.CodeNotFound, "412": connect.CodeFailedPrecondition}
 
 // refusalText returns what the message of a refusal must contain.
 func refusalText(procedure, principal, outcome string) []string {

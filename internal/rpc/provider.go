@@ -92,5 +92,5 @@ func (s *agentService) holder(ctx context.Context, person oidc.Person, identity 
 }
 
 func noProvider() error {
-	return fault.New(fault.NotFound, "this server has no login provider", "log in with a login link")
+	return fault.New(fault.Precondition, "this server has no login provider", "log in with a login link")
 }

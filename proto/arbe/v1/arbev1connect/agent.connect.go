@@ -80,7 +80,7 @@ type AgentServiceClient interface {
 	// RedeemLoginLink exchanges the token of a login link for a browser session. It works once, and needs no credential.
 	RedeemLoginLink(context.Context, *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error)
 	// BeginProviderLogin begins a login with the server's OpenID Connect provider. It needs no credential, unless connect is set.
-	// A server without a provider answers not_found.
+	// A server without a provider answers failed_precondition.
 	BeginProviderLogin(context.Context, *v1.BeginProviderLoginRequest) (*v1.BeginProviderLoginResponse, error)
 	// FinishProviderLogin exchanges what the provider sent back for a browser session. It works once per begun login.
 	FinishProviderLogin(context.Context, *v1.FinishProviderLoginRequest) (*v1.FinishProviderLoginResponse, error)
@@ -288,7 +288,7 @@ type AgentServiceHandler interface {
 	// RedeemLoginLink exchanges the token of a login link for a browser session. It works once, and needs no credential.
 	RedeemLoginLink(context.Context, *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error)
 	// BeginProviderLogin begins a login with the server's OpenID Connect provider. It needs no credential, unless connect is set.
-	// A server without a provider answers not_found.
+	// A server without a provider answers failed_precondition.
 	BeginProviderLogin(context.Context, *v1.BeginProviderLoginRequest) (*v1.BeginProviderLoginResponse, error)
 	// FinishProviderLogin exchanges what the provider sent back for a browser session. It works once per begun login.
 	FinishProviderLogin(context.Context, *v1.FinishProviderLoginRequest) (*v1.FinishProviderLoginResponse, error)

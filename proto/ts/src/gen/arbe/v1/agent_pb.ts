@@ -607,7 +607,7 @@ export const AgentService: GenService<{
   },
   /**
    * BeginProviderLogin begins a login with the server's OpenID Connect provider. It needs no credential, unless connect is set.
-   * A server without a provider answers not_found.
+   * A server without a provider answers failed_precondition.
    *
    * @generated from rpc arbe.v1.AgentService.BeginProviderLogin
    */
