@@ -22,6 +22,9 @@ var bash = map[string]func(command string) modeltest.Call{
 	},
 	"claude-code":  func(c string) modeltest.Call { return modeltest.Call{Name: "Bash", Arguments: object("command", c)} },
 	"acp-opencode": func(c string) modeltest.Call { return modeltest.Call{Name: "bash", Arguments: object("command", c)} },
+	"acp-gemini": func(c string) modeltest.Call {
+		return modeltest.Call{Name: "run_shell_command", Arguments: object("command", c)}
+	},
 }
 
 func TestRun(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 // Runners and servers that differ by a version understand each other. So a change of an entry does not always change
 // the programs, which take much room in the repository.
 //
-//go:generate go run ../../sandbox/build -later internal/entry,internal/fault arbe-runner ../../../cmd/arbe-runner
+//go:generate go run ../../sandbox/build -small -later internal/entry,internal/fault arbe-runner ../../../cmd/arbe-runner
 
 // The programs are compressed, because a server unpacks few of them, and arbe becomes smaller.
 //

@@ -14,7 +14,7 @@ const maxSize = 8_000_000
 
 func TestProgramIsBuiltFromItsSources(t *testing.T) {
 	t.Parallel()
-	if out, err := exec.CommandContext(t.Context(), "go", "run", "../../sandbox/build", "-check", "-later", "internal/entry,internal/fault",
+	if out, err := exec.CommandContext(t.Context(), "go", "run", "../../sandbox/build", "-check", "-small", "-later", "internal/entry,internal/fault",
 		"arbe-runner", "../../../cmd/arbe-runner").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

