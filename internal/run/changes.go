@@ -102,8 +102,8 @@ func (r *Runs) Branch(ctx context.Context, scope db.Scope, threadID string, epoc
 	return Used{Thread: th.ID, Command: said, Branch: name, URL: branchURL(remote, host, name)}, err
 }
 
-// branchRemote returns the repository to which the changes of a run can be pushed, and its host. If there is none, the
-// error is a [fault.Precondition].
+// branchRemote returns the remote repository for a branch with the changes of a run, and its host. Without one, the error is
+// a [fault.Precondition].
 func branchRemote(recipe sandbox.Recipe, changed Run) (remote, host string, err error) {
 	remote, host = recipe.Remote()
 	switch {

@@ -157,8 +157,8 @@ func TestTheQueueOfARealAgentOutlivesItsServer(t *testing.T) {
 	}
 }
 
-// A runner that has not read a change of the queue is told so by the real door with 412. It would repeat any other conflict for
-// ever.
+// The door answers 412 to a runner that takes a message without having read a change of the queue. A runner repeats a request
+// that is answered with 409 forever.
 func TestTheDoorRefusesATakingOfWhatChanged(t *testing.T) {
 	t.Parallel()
 	cfg := served(t)

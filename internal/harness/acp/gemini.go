@@ -24,9 +24,9 @@ var geminiBash string
 
 // Gemini returns the harness of Gemini CLI.
 //
-// It runs nothing of the repository, which it treats as untrusted: it reads none of the repository's settings, servers,
-// hooks, commands, skills, extensions and environment files, nor AGENTS.md, which it is told to read. It makes no model calls
-// besides those of its work.
+// Gemini CLI treats the repository as untrusted. It ignores the repository's settings, servers, hooks, commands, skills,
+// extensions and environment files, and runs none of them. It does not load AGENTS.md by itself, so its instructions ask it to
+// read that file. It makes no model calls besides those of its work.
 func Gemini() Harness {
 	return Harness{profile{
 		name: "acp-gemini", title: "Gemini CLI", version: GeminiVersion, dialects: []harness.Dialect{harness.Gemini},
