@@ -51,7 +51,7 @@ func TestChangesAreAppliedToTheThreadAbove(t *testing.T) {
 		<-hold
 		w.driver.mu.Lock()
 		defer w.driver.mu.Unlock()
-		placed <- c.Argv[1] + " " + c.Dir + " " + string(w.driver.files[ref+c.Argv[2]+"/changes.patch"])
+		placed <- c.Argv[1] + " " + c.Dir + " " + string(w.driver.files[ref+c.Argv[len(c.Argv)-1]+"/changes.patch"])
 		return 1
 	}
 	another, err := w.bots.GetByHandle(t.Context(), w.scope, "arbe")

@@ -51,7 +51,8 @@ async function copyOutput(button) {
   } catch { notify('The browser does not let this page copy. Download the output instead.') }
 }
 
-// A reader who comes back to this page may want another fork.
-addEventListener('pageshow', event => {
-  if (event.persisted) for (const id of $$('.fork input')) id.value = newID()
+// A reader who comes back to this page may want another fork. The ids change while the page is left, because a page that is
+// shown again may be clicked before its pageshow event.
+addEventListener('pagehide', () => {
+  for (const id of $$('.fork input')) id.value = newID()
 })

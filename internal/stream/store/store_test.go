@@ -417,7 +417,7 @@ func TestInRetriesWhileTheDatabaseDropsConnections(t *testing.T) {
 		_, err := store.FindTx(t.Context(), tx, ref)
 		return err
 	})
-	if err != nil || runs != 4 {
+	if err != nil || runs < 4 { // the pool may also hand out a connection that a cut has just ended
 		t.Errorf("%d runs: %v", runs, err)
 	}
 
