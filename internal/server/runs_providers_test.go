@@ -4,8 +4,10 @@ package server_test
 
 import (
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"os/exec"
 	"strings"
@@ -19,10 +21,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/sandbox/daytona"
 	"github.com/arbe-dev/arbe/internal/sandbox/daytona/daytonatest"
+	"github.com/arbe-dev/arbe/internal/sandbox/docker"
+	"github.com/arbe-dev/arbe/internal/sandbox/docker/dockertest"
 	"github.com/arbe-dev/arbe/internal/sandbox/sprite"
 	"github.com/arbe-dev/arbe/internal/sandbox/sprite/spritetest"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
+
+// agentImage has the programs that pi needs.
+const agentImage = "arbe-test/agents:latest"
 
 // Pi works in a sandbox at each provider. The sandbox reaches the server only through a stream proxy, which forwards what the
 // runner posts and the models that the agent asks.
@@ -36,36 +43,49 @@ func TestPiAtEachProvider(t *testing.T) {
 	for name, value := range map[string]string{"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": models.URL, "ARBE_MODEL": "anthropic/plain"} {
 		t.Setenv(name, value)
 	}
+	engine, noEngine := dockertest.Open()
+	address := netip.AddrFrom4([4]byte{127, 0, 0, 1}) // that sandboxes reach this machine at
+	if noEngine == "" {
+		defer engine.Remove()
+		var err error
+		if address, err = engine.Network(t.Context(), "agents"); err != nil {
+			t.Fatal(err)
+		}
+		if err := engine.Import(t.Context(), agentImage, "git curl node"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// The sandboxes take pi from here instead of npm.
-	program := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	program := serveAt(t, address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tar := exec.CommandContext(r.Context(), "tar", "-C", harnesstest.Program(t, pi.Harness{}), "-c", ".")
 		tar.Stdout = w
 		if err := tar.Run(); err != nil {
 			panic(http.ErrAbortHandler)
 		}
 	}))
-	defer program.Close()
 	install := `set -e
 dir=$HOME/.arbe/agents/pi-` + pi.Version + `
 mkdir -p $dir
-curl -sSf ` + program.URL + ` | tar -x -C $dir
+curl -sSf ` + program + ` | tar -x -C $dir
 echo ` + pi.Version + ` > $dir/.installed
 `
 	// The proxy starts first, because its address is a setting of the server.
 	var forwarded sync.Map // how many requests, by the kind of path
 	var forward atomic.Pointer[http.Handler]
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	proxy := serveAt(t, address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/"), "/")
 		forwarded.Store(kind, true)
 		(*forward.Load()).ServeHTTP(w, r)
 	}))
-	defer proxy.Close()
 	account, organization := daytonatest.New(t), spritetest.New(t)
 	cfg := served(t)
-	cfg.PublicURL = proxy.URL
+	cfg.PublicURL = proxy
 	cfg.Providers = map[string]any{
 		"daytona": &daytona.Config{APIKey: daytonatest.Key, URL: account.URL},
 		"sprite":  &sprite.Config{Token: spritetest.Token, URL: organization.URL},
+	}
+	if noEngine == "" {
+		cfg.Providers["docker"] = &docker.Config{Host: engine.Host(), Image: agentImage, Network: "agents"}
 	}
 	start(t, cfg)
 	upstream, err := url.Parse(login(t, cfg).Host)
@@ -79,8 +99,11 @@ echo ` + pi.Version + ` > $dir/.installed
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, driver := range []string{"daytona", "sprite"} {
+	for _, driver := range []string{"daytona", "sprite", "docker"} {
 		t.Run(driver, func(t *testing.T) {
+			if driver == "docker" && noEngine != "" {
+				t.Skip(noEngine)
+			}
 			forwarded.Clear()
 			env, err := c.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: parent.Thread.HouseId, Name: driver,
 				Config: &arbev1.EnvironmentConfig{Driver: driver, Setup: install, Egress: &arbev1.Egress{Mode: "open"}}})
@@ -104,4 +127,16 @@ echo ` + pi.Version + ` > $dir/.installed
 			}
 		})
 	}
+}
+
+// serveAt serves h at an address of this machine until the test ends, and returns its URL.
+func serveAt(t *testing.T, address netip.Addr, h http.Handler) string {
+	listener, err := net.Listen("tcp", netip.AddrPortFrom(address, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &httptest.Server{Listener: listener, Config: &http.Server{Handler: h}}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.URL
 }

@@ -31,8 +31,9 @@ const quarantined = "quarantine-"
 // that delete them.
 const tmpEighths, shmEighths = 2, 1
 
-// ownPIDs is the number of processes and threads that a box needs besides those of its commands.
-const ownPIDs = 32
+// ownPIDs is the number of processes and threads that a box needs besides those of its commands. A connection to a port takes
+// about ten while it is made.
+const ownPIDs = 96
 
 // mostFiles limits the files that one process may open. An engine cannot grant more than its own limit.
 const mostFiles = 16384

@@ -4,7 +4,9 @@ package docker_test
 
 import (
 	"context"
+	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,14 +17,43 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/docker"
+	"github.com/arbe-dev/arbe/internal/sandbox/docker/dockertest"
 	"github.com/arbe-dev/arbe/internal/sandbox/remote"
 	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest"
 )
 
+// patience limits how long a test waits for an engine.
+const patience = 2 * time.Minute
+
+// shared is the engine that most tests use.
+var shared struct {
+	sync.Once
+	*dockertest.Engine
+	why string // why there is no engine; empty if there is one
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.Engine != nil {
+		shared.Remove()
+	}
+	os.Exit(code)
+}
+
+// sharedEngine returns the engine that most tests use. It skips the test where no engine can be started.
+func sharedEngine(t testing.TB) *dockertest.Engine {
+	t.Helper()
+	shared.Do(func() { shared.Engine, shared.why = dockertest.Open() })
+	if shared.why != "" {
+		t.Skip(shared.why)
+	}
+	return shared.Engine
+}
+
 // open returns a driver for an engine. A test that changes the configuration closes the driver itself.
 func open(t testing.TB, host string, change ...func(*docker.Config)) *remote.Driver {
 	t.Helper()
-	cfg := docker.Config{Host: host, Image: baseImage}
+	cfg := docker.Config{Host: host, Image: dockertest.BaseImage}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -43,17 +74,17 @@ func opened(t testing.TB, host string, change ...func(*docker.Config)) *remote.D
 
 func TestConformance(t *testing.T) {
 	e := sharedEngine(t)
-	sandboxtest.Run(t, false, func(t *testing.T) sandbox.Driver { return open(t, e.host()) })
+	sandboxtest.Run(t, false, func(t *testing.T) sandbox.Driver { return open(t, e.Host()) })
 }
 
 func TestWhatRunsOutlivesItsDriver(t *testing.T) {
 	e := sharedEngine(t)
-	sandboxtest.RunSurvival(t, func(t *testing.T) sandbox.Driver { return open(t, e.host()) })
+	sandboxtest.RunSurvival(t, func(t *testing.T) sandbox.Driver { return open(t, e.Host()) })
 }
 
 func TestLaunchedCommands(t *testing.T) {
 	e := sharedEngine(t)
-	sandboxtest.RunLaunches(t, func(t *testing.T) sandbox.Launcher { return open(t, e.host()) })
+	sandboxtest.RunLaunches(t, func(t *testing.T) sandbox.Launcher { return open(t, e.Host()) })
 }
 
 var small = sandbox.Limits{MemoryMB: 256, PIDs: 128, CPUs: 1}
@@ -87,7 +118,7 @@ func wantCode(t *testing.T, err error, want fault.Code) {
 	}
 }
 
-func inspect(t *testing.T, e *engine, ref string) container.InspectResponse {
+func inspect(t *testing.T, e *dockertest.Engine, ref string) container.InspectResponse {
 	t.Helper()
 	found, err := e.ContainerInspect(t.Context(), ref, client.ContainerInspectOptions{})
 	if err != nil {
@@ -99,7 +130,7 @@ func inspect(t *testing.T, e *engine, ref string) container.InspectResponse {
 func TestACommandReachesNothingOfTheEngine(t *testing.T) {
 	t.Parallel()
 	e := sharedEngine(t)
-	d := opened(t, e.host())
+	d := opened(t, e.Host())
 	ref := create(t, d, "hostile")
 	for name, c := range map[string]struct{ script, want string }{
 		"the user is unprivileged":                 {"id -u", "1000\n"},
@@ -137,7 +168,7 @@ func TestACommandReachesNothingOfTheEngine(t *testing.T) {
 func TestNothingInABoxEndsProcess1(t *testing.T) {
 	t.Parallel()
 	e := sharedEngine(t)
-	d := opened(t, e.host())
+	d := opened(t, e.Host())
 	ref := create(t, d, "unkillable")
 	begun := inspect(t, e, ref).State.StartedAt
 	for range 3 {
@@ -156,7 +187,7 @@ func TestNothingInABoxEndsProcess1(t *testing.T) {
 func TestABoxIsStartedAnewIfNothingStartsInItAnyMore(t *testing.T) {
 	t.Parallel()
 	e := sharedEngine(t)
-	d := opened(t, e.host())
+	d := opened(t, e.Host())
 	ref := create(t, d, "crowded")
 	run(t, d, ref, "echo kept > kept")
 	run(t, d, ref, `perl -e 'exit if fork; $SIG{TERM} = "IGNORE"; while (1) { fork }'`)
@@ -168,10 +199,10 @@ func TestABoxIsStartedAnewIfNothingStartsInItAnyMore(t *testing.T) {
 func TestContainersOfOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	e := sharedEngine(t)
-	d := opened(t, e.host())
+	d := opened(t, e.Host())
 	ref := create(t, d, "mine")
 	name := remote.Prefix("here") + "taken"
-	foreign, err := e.ContainerCreate(t.Context(), client.ContainerCreateOptions{Name: name, Config: &container.Config{Image: baseImage, Cmd: []string{"sleep", "1000"}}})
+	foreign, err := e.ContainerCreate(t.Context(), client.ContainerCreateOptions{Name: name, Config: &container.Config{Image: dockertest.BaseImage, Cmd: []string{"sleep", "1000"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +235,7 @@ func TestContainersOfOthersAreLeftAlone(t *testing.T) {
 func TestLimitsAndLabelsReachTheEngine(t *testing.T) {
 	t.Parallel()
 	e := sharedEngine(t)
-	d := opened(t, e.host(), func(c *docker.Config) { c.PerHouse = 1 })
+	d := opened(t, e.Host(), func(c *docker.Config) { c.PerHouse = 1 })
 	labels := sandbox.Labels{Installation: "here", House: "h", Thread: "t", Environment: "e"}
 	ref, err := d.Create(t.Context(), sandbox.Spec{ID: "limited", Labels: labels, Limits: sandbox.Limits{MemoryMB: 300, PIDs: 100, CPUs: 10000, DiskMB: 100}})
 	if err != nil {
@@ -227,7 +258,7 @@ func TestLimitsAndLabelsReachTheEngine(t *testing.T) {
 	}
 	_, err = d.Create(t.Context(), sandbox.Spec{ID: "one-more", Labels: labels, Limits: small})
 	wantCode(t, err, fault.Exhausted)
-	if d.Machine() == "" || d.Machine() != opened(t, e.host()).Machine() {
+	if d.Machine() == "" || d.Machine() != opened(t, e.Host()).Machine() {
 		t.Errorf("the machine is %q", d.Machine())
 	}
 }
@@ -238,7 +269,7 @@ func TestWhatABoxReaches(t *testing.T) {
 	spec := func(id string, mode egress.Mode) sandbox.Spec {
 		return sandbox.Spec{ID: id, Labels: sandbox.Labels{Installation: "here"}, Limits: small, Egress: egress.Policy{Mode: mode}}
 	}
-	none, other := opened(t, e.host()), opened(t, e.host(), func(c *docker.Config) { c.Network = "not-there" })
+	none, other := opened(t, e.Host()), opened(t, e.Host(), func(c *docker.Config) { c.Network = "not-there" })
 	if !none.Offline() || other.Offline() {
 		t.Error("only the driver without a network is offline")
 	}
@@ -276,8 +307,8 @@ func has(boxes []sandbox.Box, id string) bool {
 
 func TestAnIdleBoxIsStoppedAndKeepsItsFiles(t *testing.T) {
 	t.Parallel()
-	e := ownEngine(t) // its own engine, because the test stops idle boxes
-	d := opened(t, e.host(), func(c *docker.Config) { c.IdleStop = 200 * time.Millisecond })
+	e := dockertest.New(t) // its own engine, because the test stops idle boxes
+	d := opened(t, e.Host(), func(c *docker.Config) { c.IdleStop = 200 * time.Millisecond })
 	idle, busy := create(t, d, "idle"), create(t, d, "busy")
 	run(t, d, busy, "sleep 4777 &")
 	run(t, d, idle, "echo kept > kept")
@@ -289,7 +320,7 @@ func TestAnIdleBoxIsStoppedAndKeepsItsFiles(t *testing.T) {
 	if !inspect(t, e, busy).State.Running {
 		t.Error("a box with a running process was stopped")
 	}
-	other := opened(t, e.host()) // has not just used the boxes, so it asks the engine
+	other := opened(t, e.Host()) // has not just used the boxes, so it asks the engine
 	for ref, want := range map[string]bool{idle: true, busy: false} {
 		if asleep, err := other.Asleep(t.Context(), ref); asleep != want || err != nil {
 			t.Errorf("a box is asleep: %v, %v; want %v", asleep, err, want)

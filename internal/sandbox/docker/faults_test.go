@@ -31,6 +31,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/docker"
+	"github.com/arbe-dev/arbe/internal/sandbox/docker/dockertest"
 )
 
 // wire is a connection to an engine that a test can disturb.
@@ -53,7 +54,7 @@ type failure struct {
 }
 
 // disturb returns a connection to an engine that fail can disturb.
-func disturb(t *testing.T, e *engine) *wire {
+func disturb(t *testing.T, e *dockertest.Engine) *wire {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "wire")
 	if err != nil {
@@ -68,7 +69,7 @@ func disturb(t *testing.T, e *engine) *wire {
 	to := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "engine"}) },
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", e.dir+"/engine.sock")
+			return new(net.Dialer).DialContext(ctx, "unix", e.Socket())
 		}},
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
@@ -249,7 +250,7 @@ func TestAnEngineThatIsAwayForAMomentIsAskedAgain(t *testing.T) {
 func TestABoxThatIsRemovedUnderACommandEndsIt(t *testing.T) {
 	t.Parallel()
 	e := sharedEngine(t)
-	d := opened(t, e.host())
+	d := opened(t, e.Host())
 	ref := create(t, d, "removed")
 	begun := make(chan struct{})
 	go func() {
@@ -276,21 +277,21 @@ func (o once) Write(p []byte) (int, error) {
 
 func TestAnEngineThatIsStartedAgainUnderACommandEndsIt(t *testing.T) {
 	t.Parallel()
-	e := ownEngine(t)
-	d := opened(t, e.host())
+	e := dockertest.New(t)
+	d := opened(t, e.Host())
 	ref := create(t, d, "restarted")
 	begun := make(chan struct{})
 	restarted := make(chan error, 1)
 	go func() {
 		<-begun
-		e.stop()
+		e.Stop()
 		if live, err := d.Probe(context.Background(), ref); live != sandbox.Unknown || err != nil {
 			t.Errorf("while the engine is away the box is %s, %v", live, err)
 		}
-		if _, err := docker.Open(docker.Config{Host: e.host()}); fault.CodeOf(err) != fault.Unavailable {
+		if _, err := docker.Open(docker.Config{Host: e.Host()}); fault.CodeOf(err) != fault.Unavailable {
 			t.Errorf("while the engine is away, a driver is opened with %v", err)
 		}
-		restarted <- e.start()
+		restarted <- e.Start()
 	}()
 	result, err := d.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"sh", "-c", "echo kept > kept; sync; echo; sleep 1000"}, Stdout: once(begun)})
 	if err != nil || result.ExitCode != 137 {
@@ -321,7 +322,7 @@ func registryOf(t *testing.T) (host string) {
 	}))
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	host = strings.TrimPrefix(s.URL, "http://")
-	rootfs, err := base()
+	rootfs, err := dockertest.RootFS("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +358,7 @@ func TestImages(t *testing.T) {
 	t.Parallel()
 	e := sharedEngine(t)
 	host := registryOf(t)
-	d := opened(t, e.host(), func(c *docker.Config) {
+	d := opened(t, e.Host(), func(c *docker.Config) {
 		c.StartLimit = 10 * time.Second
 		c.Images = []string{"arbe-test/base", host + "/*", "127.0.0.1:1/*"}
 	})
@@ -379,7 +380,7 @@ func TestImages(t *testing.T) {
 	}
 	t.Run("one that the registry has", func(t *testing.T) {
 		t.Parallel()
-		d := opened(t, e.host(), func(c *docker.Config) { c.Images = []string{host + "/*"} })
+		d := opened(t, e.Host(), func(c *docker.Config) { c.Images = []string{host + "/*"} })
 		ref, err := d.Create(t.Context(), sandbox.Spec{ID: "pulled", Image: host + "/team/base:1", Labels: sandbox.Labels{Installation: "here"}, Limits: small})
 		if err != nil {
 			t.Fatal(fault.From(err).Detail())

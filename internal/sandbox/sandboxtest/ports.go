@@ -59,13 +59,21 @@ func ports(s *suite, t *testing.T) {
 			t.Errorf("%d bytes came back of %d (%v)", len(got), size, err)
 		}
 	}
-	for family, port := range map[string]uint16{"4": 3000, "6": 3001} {
-		if got := b.sh(t, fmt.Sprintf("%s %s %d", echo, family, port)); got.ExitCode != 0 {
+	listens := func(t *testing.T, family int, port uint16) {
+		t.Helper()
+		if got := b.sh(t, fmt.Sprintf("%s %d %d", echo, family, port)); got.ExitCode != 0 {
 			t.Fatalf("the program does not listen: %s", got.stderr)
 		}
 	}
+	listens(t, 4, 3000)
 	t.Run("what is sent comes, whatever it is, and so does the end", func(t *testing.T) { echoed(t, 3000, 300_000) })
-	t.Run("a program may listen on IPv6 alone", func(t *testing.T) { echoed(t, 3001, 10) })
+	t.Run("a program may listen on IPv6 alone", func(t *testing.T) {
+		if b.sh(t, "grep -q ' lo$' /proc/net/if_inet6").ExitCode != 0 {
+			t.Skip("this sandbox has no IPv6") // Docker before version 26 disables it
+		}
+		listens(t, 6, 3001)
+		echoed(t, 3001, 10)
+	})
 	t.Run("many connections at once", func(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {

@@ -5,6 +5,7 @@ package main
 import (
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -15,6 +16,7 @@ import (
 // [protocol.Connected]. It returns the exit code: [protocol.NobodyListens] if nothing accepted the connection. It avoids
 // package net, which would make this program larger.
 func passOn(port string) int {
+	runtime.GOMAXPROCS(1) // the threads count towards the limit of the box
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
 		return 2

@@ -1,6 +1,8 @@
 //go:build linux
 
-package docker_test
+// Package dockertest starts a Docker engine for tests. The engine has its own directory, socket, images and containers, and no
+// way to a registry.
+package dockertest
 
 import (
 	"archive/tar"
@@ -9,13 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,58 +26,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// engine is a Docker engine for tests, with its own directory, socket and containers.
-type engine struct {
-	dir string
+// Engine is a running Docker engine that has the image [BaseImage].
+type Engine struct {
 	*client.Client
 
+	dir   string
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
 
-func (e *engine) host() string { return "unix://" + e.dir + "/engine.sock" }
+// Socket returns the path of the engine's socket.
+func (e *Engine) Socket() string { return e.dir + "/engine.sock" }
+
+// Host returns the engine's address.
+func (e *Engine) Host() string { return "unix://" + e.Socket() }
 
 // patience limits how long an engine takes to do something.
 const patience = 2 * time.Minute
 
-// shared is the engine that most tests use.
-var shared struct {
-	sync.Once
-	*engine
-	why string // why there is no engine; empty if there is one
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if shared.engine != nil {
-		shared.remove()
-	}
-	os.Exit(code)
-}
-
-// sharedEngine returns the engine that most tests use. It skips the test, with the reason, where no engine can be started.
-func sharedEngine(t testing.TB) *engine {
+// New starts an engine, and removes it when the test ends. It skips the test where no engine can be started.
+func New(t testing.TB) *Engine {
 	t.Helper()
-	shared.Do(func() { shared.engine, shared.why = newEngine() })
-	if shared.why != "" {
-		t.Skip(shared.why)
-	}
-	return shared.engine
-}
-
-// ownEngine returns an engine that the test may stop.
-func ownEngine(t testing.TB) *engine {
-	t.Helper()
-	e, why := newEngine()
+	e, why := Open()
 	if why != "" {
 		t.Skip(why)
 	}
-	t.Cleanup(e.remove)
+	t.Cleanup(e.Remove)
 	return e
 }
 
-// newEngine starts an engine with the base image, or returns why it cannot.
-func newEngine() (e *engine, why string) {
+// Open starts an engine, or returns why none can be started here. The caller removes the engine.
+func Open() (e *Engine, why string) {
 	switch _, err := exec.LookPath("dockerd"); {
 	case os.Getuid() != 0:
 		return nil, "a Docker engine needs root"
@@ -86,32 +67,32 @@ func newEngine() (e *engine, why string) {
 	if err != nil {
 		return nil, err.Error()
 	}
-	e = &engine{dir: dir}
+	e = &Engine{dir: dir}
 	if err = os.WriteFile(dir+"/config.json", []byte("{}"), 0o600); err == nil {
-		e.Client, err = client.New(client.WithHost(e.host()))
+		e.Client, err = client.New(client.WithHost(e.Host()))
 	}
 	if err == nil {
-		err = e.start()
+		err = e.Start()
 	}
 	if err == nil {
-		err = e.importBase()
+		err = e.Import(context.Background(), BaseImage, "")
 	}
 	if err != nil {
-		e.remove()
+		e.Remove()
 		return nil, "no Docker engine can be started here: " + err.Error()
 	}
 	return e, ""
 }
 
-// start starts the engine, and waits until it answers.
-func (e *engine) start() error {
+// Start starts the engine, and waits until it answers.
+func (e *Engine) Start() error {
 	log, err := os.Create(e.dir + "/log")
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	e.cmd = exec.Command("dockerd", "--config-file", e.dir+"/config.json", "--data-root", e.dir+"/data", "--exec-root", e.dir+"/exec",
-		"--pidfile", e.dir+"/pid", "--host", e.host(), "--bridge", "none", "--iptables=false")
+		"--pidfile", e.dir+"/pid", "--host", e.Host(), "--bridge", "none", "--iptables=false")
 	e.cmd.Stdout, e.cmd.Stderr = log, log
 	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGTERM}
 	e.ended = make(chan struct{})
@@ -144,8 +125,8 @@ func (e *engine) start() error {
 	}
 }
 
-// stop stops the engine and all of its containers.
-func (e *engine) stop() {
+// Stop stops the engine and all of its containers.
+func (e *Engine) Stop() {
 	if e.ended == nil {
 		return
 	}
@@ -158,10 +139,10 @@ func (e *engine) stop() {
 	}
 }
 
-// remove deletes the engine and its data.
-func (e *engine) remove() {
+// Remove deletes the engine and its data.
+func (e *Engine) Remove() {
 	if e.ended != nil {
-		e.stop()
+		e.Stop()
 	}
 	mounts, _ := os.ReadFile("/proc/self/mounts")
 	for line := range strings.Lines(string(mounts)) {
@@ -174,15 +155,28 @@ func (e *engine) remove() {
 	}
 }
 
-// baseImage is built from programs of this machine, because tests cannot reach a registry.
-const baseImage = "arbe-test/base:latest"
+// Network creates a network that reaches this machine, and nothing else, at the returned address.
+func (e *Engine) Network(ctx context.Context, name string) (netip.Addr, error) {
+	if _, err := e.NetworkCreate(ctx, name, client.NetworkCreateOptions{Driver: "bridge", Internal: true}); err != nil {
+		return netip.Addr{}, err
+	}
+	made, err := e.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return made.Network.IPAM.Config[0].Gateway, nil
+}
 
-func (e *engine) importBase() error {
-	rootfs, err := base()
+// BaseImage is built from programs of this machine, because tests cannot reach a registry.
+const BaseImage = "arbe-test/base:latest"
+
+// Import makes an image of [BaseImage]'s programs and of more programs of this machine.
+func (e *Engine) Import(ctx context.Context, image, more string) error {
+	rootfs, err := RootFS(more)
 	if err != nil {
 		return err
 	}
-	said, err := e.ImageImport(context.Background(), client.ImageImportSource{Source: bytes.NewReader(rootfs), SourceName: "-"}, baseImage, client.ImageImportOptions{})
+	said, err := e.ImageImport(ctx, client.ImageImportSource{Source: bytes.NewReader(rootfs), SourceName: "-"}, image, client.ImageImportOptions{})
 	if err != nil {
 		return err
 	}
@@ -191,15 +185,16 @@ func (e *engine) importBase() error {
 	return err
 }
 
-// basePrograms lists the programs that the suite uses.
+// basePrograms lists the programs that the suite of sandboxes uses.
 const basePrograms = `sh bash perl awk sed grep find xargs ps pkill pgrep kill cat ls cp mv rm rmdir mkdir touch ln chmod chown head tail sort uniq wc cut tr tee seq sleep true
 	false test echo printf env id stat df du dd od date uname readlink realpath basename dirname mkfifo mknod mktemp sync nohup timeout nice setsid unshare nsenter mount
 	umount chroot prlimit ipcrm ipcs hostname getent tar gzip base64 sha256sum md5sum cmp diff yes expr stty tty whoami pwd comm paste split nproc ldd setcap flock script truncate`
 
 var linked = regexp.MustCompile(`(?m)(/\S+) \(0x`)
 
-// base returns a root file system with the programs and their libraries.
-var base = sync.OnceValues(func() ([]byte, error) {
+// RootFS returns an archive of a root file system with [BaseImage]'s programs, more programs, and their libraries. It leaves out
+// programs that this machine does not have.
+func RootFS(more string) ([]byte, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	add := func(h tar.Header, content []byte) error {
@@ -241,7 +236,7 @@ var base = sync.OnceValues(func() ([]byte, error) {
 		had[name] = true
 		return add(tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755}, content)
 	}
-	for program := range strings.FieldsSeq(basePrograms) {
+	for program := range strings.FieldsSeq(basePrograms + " " + more) {
 		path, err := exec.LookPath(program)
 		if err != nil {
 			continue // the checks that need it say so
@@ -269,7 +264,7 @@ var base = sync.OnceValues(func() ([]byte, error) {
 		err = w.Close()
 	}
 	return archive.Bytes(), err
-})
+}
 
 func submatches(pattern *regexp.Regexp, text string) (all []string) {
 	for _, found := range pattern.FindAllStringSubmatch(text, -1) {
