@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// stopPatience is how long a runner may take to end its agent and to save the tree after it is told to stop.
+	// stopPatience is how long a runner may take to end its agent, save the tree and report after the log asks it to stop.
 	stopPatience = 10 * time.Second
 	// stopTimeout is how much longer ending a runner may take, in case its sandbox does not answer.
 	stopTimeout = 10 * time.Second
@@ -229,7 +229,7 @@ func (l *launch) settle(ctx context.Context, err error) error {
 	case err == nil, errors.Is(err, errOver):
 		return nil
 	case jobs.Cancelled(ctx), errors.Is(err, jobs.ErrCancelled):
-		l.stop(ctx)
+		l.stop(ctx, stopPatience)
 		e = cancelled()
 	case jobs.Stopped(ctx), errors.Is(err, jobs.ErrTakenByOther):
 		return l.job.HandOver(ctx, "")
@@ -241,7 +241,7 @@ func (l *launch) settle(ctx context.Context, err error) error {
 		e = lost(a.Epoch, gone.reason, l.shown(ctx, gone.lines))
 	default:
 		l.config.Logger.WarnContext(ctx, "a coding agent could not be launched", "error", fault.From(err).Detail())
-		l.stop(ctx)
+		l.stop(ctx, 0)
 		e = failed(a.Epoch, entry.PhaseDispatch, err)
 	}
 	return l.end(ctx, e)
@@ -275,18 +275,25 @@ func (l *launch) end(ctx context.Context, e end) error {
 	})
 }
 
-// stop ends the runner, if it was launched. A live runner ends its agent and reports, which ends the run.
-func (l *launch) stop(ctx context.Context) {
+// stop ends the runner, if it was launched. A runner that the log asks to stop has patience to end its agent, save the tree
+// and report, which ends the run. No signal is sent before, because one would reach the agent and the programs that save the
+// tree, too.
+func (l *launch) stop(ctx context.Context, patience time.Duration) {
 	if l.note.Sandbox == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience+stopTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience+stopTimeout)
 	defer cancel()
 	h, err := l.config.Boxes.Handle(ctx, l.scope, l.note.Sandbox)
 	if err == nil {
 		if launcher, ok := h.Launcher(); ok {
 			id := launchID(l.thread.ID, l.job.Args.Epoch)
-			err = launcher.End(ctx, h.Ref, id, stopPatience)
+			if patience > 0 {
+				bounded, cancel := context.WithTimeout(ctx, patience)
+				_ = launcher.Follow(bounded, h.Ref, id, 0, func(sandbox.Record) error { return nil }) // what follows ends the runner anyway
+				cancel()
+			}
+			err = launcher.End(ctx, h.Ref, id, 0)
 			l.forget(ctx, launcher, h.Ref, id)
 		}
 	}

@@ -26,10 +26,17 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 		t.Skip("npm is not installed")
 	}
 	models := modeltest.New(t, func(r *modeltest.Request) modeltest.Reply {
-		if r.Last().Role == "tool" {
+		switch {
+		case strings.Contains(r.Asked(), "go on where it left off"):
+			return modeltest.Reply{Text: "I went on."}
+		case r.Last().Role == "tool":
 			return modeltest.Reply{Text: "The file says so."}
 		}
 		for agent, shell := range shells {
+			if strings.Contains(r.Asked(), "- again as "+agent) {
+				arguments, _ := json.Marshal(map[string]string{shell[1]: "echo held >> held-" + agent + ".txt; sleep 987654"})
+				return modeltest.Reply{Text: "I hold.", Calls: []modeltest.Call{{Name: shell[0], Arguments: string(arguments)}}}
+			}
 			if strings.Contains(r.Asked(), "- as "+agent) {
 				arguments, _ := json.Marshal(map[string]string{shell[1]: "echo begun; until test -e go-" + agent + "; do sleep 0.05; done; echo fixed > " + agent + ".txt; cat " + agent + ".txt"})
 				return modeltest.Reply{Text: "I write it.", Calls: []modeltest.Call{{Name: shell[0], Arguments: string(arguments)}}}
@@ -65,7 +72,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	}
 	// A mirror of packages at a private address may have a certificate that only this machine knows.
 	env, err := c.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: house, Name: "agents",
-		Config: &arbev1.EnvironmentConfig{Setup: "npm config set strict-ssl false"}})
+		Config: &arbev1.EnvironmentConfig{Setup: "npm config set strict-ssl false; git init -q; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m begin"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,6 +111,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 			await(t, c, parent.Thread.Id, func(e *arbev1.TailResponse) bool {
 				return e.GetEntry().GetType() == (entry.Chat{}).Type() && strings.Contains(e.GetEntry().Payload, child) && strings.Contains(e.GetEntry().Payload, "The file says so.")
 			})
+			stopAndContinue(t, c, models, child, agent)
 		})
 	}
 	for _, r := range models.Requests() {
@@ -111,6 +119,48 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 			t.Errorf("the model was asked with the key %q", r.Key)
 		}
 	}
+}
+
+// stopAndContinue stops an agent in the middle of a command: the command's processes end, the command counts as interrupted,
+// and the changes are kept. Then it continues the run, for pi in a fresh sandbox. The model gets the earlier conversation, and
+// no command runs again.
+func stopAndContinue(t *testing.T, c *arbe.Client, models *modeltest.Server, child, agent string) {
+	held := "held-" + agent + ".txt"
+	if _, err := c.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: child, Text: "- again as " + agent}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, c, child, "until test -e "+held+"; do sleep 0.05; done; echo now it holds")
+	awaitLong(t, c, child, "now it holds\\n")
+	if got, err := c.Runs.CancelRun(t.Context(), &arbev1.CancelRunRequest{ThreadId: child}); err != nil || !got.Stopped {
+		t.Fatalf("it is not stopped: %v", err)
+	}
+	log := awaitLong(t, c, child, `"to":"cancelled"`)
+	runs, err := c.Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: child})
+	if err != nil || len(runs.Runs) != 2 || runs.Runs[0].Status != "cancelled" || runs.Runs[0].PatchArtifactId == "" {
+		t.Errorf("after the stop, its runs are %v: %v\n%s", runs.GetRuns(), err, log)
+	}
+	if _, after, _ := strings.Cut(log, "I hold."); strings.Count(after, "\npi.tool_result ") != 1 || !strings.Contains(after, `"isError":true`) {
+		t.Errorf("the call that was interrupted has no result:\n%s", log)
+	}
+	run(t, c, child, "pgrep -f 'sleep 98765[4]' || echo nothing is left")
+	awaitLong(t, c, child, "nothing is left\\n")
+
+	before := len(models.Requests())
+	if _, err := c.Runs.ContinueRun(t.Context(), &arbev1.ContinueRunRequest{ThreadId: child, Fresh: agent == "pi"}); err != nil {
+		t.Fatal(err)
+	}
+	awaitLong(t, c, child, "I went on.")
+	for _, r := range models.Requests()[before:] {
+		body := string(r.Body)
+		for _, said := range []string{"- as " + agent, "I write it.", "The file says so.", "- again as " + agent, "I hold.", "interrupted", "go on where it left off"} {
+			_, rest, ok := strings.Cut(body, said)
+			if body = rest; !ok {
+				t.Fatalf("the model is not told %q after the rest: %s", said, r.Body)
+			}
+		}
+	}
+	run(t, c, child, "echo it was held $(wc -l <"+held+") time")
+	awaitLong(t, c, child, "it was held 1 time\\n")
 }
 
 // awaitLong follows a thread until an entry contains some words, for as long as installing an agent may take, and returns the
