@@ -230,6 +230,8 @@ func TestWhatIsRefusedToAnAgent(t *testing.T) {
 		{"an account that logs in somebody else", "insert into login_identities (issuer, subject, agent_id, email) values ('i', 's', $1, '')", []any{s.owner}},
 		{"an account that moves to somebody else", "update login_identities set agent_id = $1 where subject = $2", []any{s.owner, o.id}},
 		{"another subject of an account", "update login_identities set subject = 'other' where agent_id = $1", []any{o.owner}},
+		{"a login of a program without its code", "update device_logins set approved = true, agent_id = $1", []any{o.owner}},
+		{"more guesses of codes", "update device_login_guesses set wrong = 0 where agent_id = $1", []any{o.owner}},
 		{"using a link again", "update login_links set used_at = null where agent_id = $1", []any{o.owner}},
 		{"a key for all houses of someone else", "insert into api_keys (agent_id, name, hash) values ($1, 'x', 'x')", []any{o.bot}},
 		{"widening a colleague's key to all houses", "update api_keys set house_id = null where agent_id = $1", []any{o.bot}},

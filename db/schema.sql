@@ -33,6 +33,48 @@ begin
   return null;
 end $$;
 
+CREATE FUNCTION public.answer_device_login(p_code bytea, p_approve boolean, p_guesses integer, p_guesses_for interval) RETURNS TABLE(outcome text, client text, address text, created_at timestamp with time zone, expires_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  me uuid := current_agent();
+  login device_logins;
+  tried integer;
+begin
+  -- This locks the row, so that the guesses of an agent come one after another.
+  insert into device_login_guesses as g (agent_id) values (me)
+  on conflict (agent_id) do update set
+    wrong = case when g.since > now() - p_guesses_for then g.wrong else 0 end,
+    since = case when g.since > now() - p_guesses_for then g.since else now() end
+  returning wrong into tried;
+  if tried >= p_guesses then
+    outcome := 'limited';
+    return next;
+    return;
+  end if;
+  select * into login from device_logins where code = p_code for update;
+  if not found then
+    update device_login_guesses set wrong = wrong + 1 where agent_id = me;
+    outcome := 'unknown';
+  elsif login.approved is not null and (login.agent_id <> me or login.approved is distinct from p_approve) then
+    outcome := 'used';
+  elsif login.approved is null and login.expires_at <= now() then
+    outcome := 'expired';
+  else
+    if login.approved is null and p_approve is not null then
+      update device_logins set agent_id = me, approved = p_approve where device = login.device;
+    end if;
+    outcome := 'ok';
+    client := login.client;
+    address := login.address;
+    created_at := login.created_at;
+    expires_at := login.expires_at;
+  end if;
+  return next;
+end $$;
+
 CREATE FUNCTION public.append_batch(p_streams bigint[], p_houses text[], p_tails bigint[], p_of integer[], p_nth integer[], p_ids text[], p_authors uuid[], p_types text[], p_payloads json[], OUT tails bigint[], OUT busy bigint[], OUT refused bigint[], OUT happened timestamp with time zone) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -199,6 +241,22 @@ begin
   select s.id, new.house_id, new.id, coalesce(s.fork_seq, 0)
     from public.streams s where s.house_id = new.house_id and s.name = new.stream_id;
   return null;
+end $$;
+
+CREATE FUNCTION public.begin_device_login(p_device bytea, p_code bytea, p_client text, p_address text, p_expires_at timestamp with time zone, p_most integer, p_most_of_address integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+begin
+  delete from device_logins where device in (
+    select l.device from device_logins l where l.expires_at < now() - interval '1 hour' order by l.expires_at limit 10 for update skip locked);
+  if (select count(*) >= p_most or p_address <> '' and count(*) filter (where address = p_address) >= p_most_of_address
+      from device_logins where expires_at > now()) then
+    return 'full';
+  end if;
+  insert into device_logins (device, code, client, address, expires_at) values (p_device, p_code, p_client, p_address, p_expires_at)
+  on conflict do nothing;
+  return case when found then 'ok' else 'taken' end;
 end $$;
 
 CREATE FUNCTION public.begin_fork() RETURNS trigger
@@ -1067,6 +1125,36 @@ begin
   select h.id, coalesce(h.belongs_to::text, h.id) from public.houses h where h.id = any (p_houses);
 end $$;
 
+CREATE FUNCTION public.poll_device_login(p_device bytea, p_session bytea, p_expires_at timestamp with time zone, p_interval interval) RETURNS TABLE(agent_id uuid, outcome text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare login device_logins;
+begin
+  select * into login from device_logins where device = p_device for update;
+  if not found then
+    outcome := 'unknown';
+  elsif login.used_at is not null then
+    outcome := 'used';
+  elsif login.approved is false then
+    outcome := 'denied';
+  elsif login.expires_at <= now() then
+    outcome := 'expired';
+  elsif login.polled_at > now() - p_interval then
+    outcome := 'early';
+  elsif login.approved is null then
+    update device_logins set polled_at = now() where device = p_device;
+    outcome := 'pending';
+  else
+    update device_logins set used_at = now() where device = p_device;
+    insert into login_sessions (hash, agent_id, expires_at) values (p_session, login.agent_id, p_expires_at);
+    agent_id := login.agent_id;
+    outcome := 'ok';
+  end if;
+  return next;
+end $$;
+
 CREATE FUNCTION public.raise_roster() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -1722,6 +1810,45 @@ WITH (fillfactor='50');
 COMMENT ON TABLE public.decisions IS 'One row per thread: the cursor of dispatch over its log. It moves in the transaction that queues what was decided.';
 
 COMMENT ON COLUMN public.decisions.decided IS 'Each entry up to this position has had its decision. What a fork inherited was decided in its source.';
+
+CREATE TABLE public.device_login_guesses (
+    agent_id uuid NOT NULL,
+    since timestamp with time zone DEFAULT now() NOT NULL,
+    wrong integer DEFAULT 0 NOT NULL
+);
+
+COMMENT ON TABLE public.device_login_guesses IS 'How many codes of logins that nobody began a person has typed lately. They belong to no house.';
+
+CREATE TABLE public.device_logins (
+    device bytea NOT NULL,
+    code bytea NOT NULL,
+    client text NOT NULL,
+    address text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    polled_at timestamp with time zone,
+    agent_id uuid,
+    approved boolean,
+    used_at timestamp with time zone,
+    CONSTRAINT device_logins_address_check CHECK ((length(address) <= 64)),
+    CONSTRAINT device_logins_check CHECK (((agent_id IS NULL) = (approved IS NULL))),
+    CONSTRAINT device_logins_check1 CHECK (((used_at IS NULL) OR approved)),
+    CONSTRAINT device_logins_client_check CHECK (((length(client) >= 1) AND (length(client) <= 100)))
+);
+
+COMMENT ON TABLE public.device_logins IS 'Logins that programs began. They belong to no house, and are reached only with a code.';
+
+COMMENT ON COLUMN public.device_logins.device IS 'The hash of the secret of the program that logs in.';
+
+COMMENT ON COLUMN public.device_logins.code IS 'The hash of the code that its person approves.';
+
+COMMENT ON COLUMN public.device_logins.client IS 'What logs in, in its own words.';
+
+COMMENT ON COLUMN public.device_logins.address IS 'The address from which it was begun; empty if that is not known.';
+
+COMMENT ON COLUMN public.device_logins.agent_id IS 'Who approved or denied it; null if nobody has.';
+
+COMMENT ON COLUMN public.device_logins.used_at IS 'When the program got its session.';
 
 CREATE TABLE public.entries_0 (
     stream_id bigint NOT NULL,
@@ -2916,6 +3043,15 @@ ALTER TABLE ONLY public.decisions
 ALTER TABLE ONLY public.decisions
     ADD CONSTRAINT decisions_pkey PRIMARY KEY (stream_id);
 
+ALTER TABLE ONLY public.device_login_guesses
+    ADD CONSTRAINT device_login_guesses_pkey PRIMARY KEY (agent_id);
+
+ALTER TABLE ONLY public.device_logins
+    ADD CONSTRAINT device_logins_code_key UNIQUE (code);
+
+ALTER TABLE ONLY public.device_logins
+    ADD CONSTRAINT device_logins_pkey PRIMARY KEY (device);
+
 ALTER TABLE ONLY public.entries
     ADD CONSTRAINT entries_pkey PRIMARY KEY (stream_id, seq);
 
@@ -3206,6 +3342,10 @@ CREATE INDEX artifacts_thread_id_idx ON public.artifacts USING btree (thread_id)
 CREATE INDEX blob_garbage_due_at_idx ON public.blob_garbage USING btree (due_at);
 
 CREATE INDEX chat_edits_by_thread ON public.chat_edits USING btree (house_id, thread_id);
+
+CREATE INDEX device_logins_agent_id_idx ON public.device_logins USING btree (agent_id);
+
+CREATE INDEX device_logins_expires_at_idx ON public.device_logins USING btree (expires_at);
 
 CREATE INDEX entries_said ON ONLY public.entries USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
 
@@ -3641,6 +3781,12 @@ ALTER TABLE ONLY public.chat_edits
 ALTER TABLE ONLY public.decisions
     ADD CONSTRAINT decisions_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.device_login_guesses
+    ADD CONSTRAINT device_login_guesses_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.device_logins
+    ADD CONSTRAINT device_logins_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.entry_words
     ADD CONSTRAINT entry_words_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
 
@@ -3826,6 +3972,10 @@ ALTER TABLE public.bots ENABLE ROW LEVEL SECURITY;
 ALTER TABLE public.chat_edits ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.decisions ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.device_login_guesses ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.device_logins ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.entries ENABLE ROW LEVEL SECURITY;
 
@@ -4029,6 +4179,9 @@ GRANT ALL ON FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind 
 
 REVOKE ALL ON FUNCTION public.agent_renamed() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION public.answer_device_login(p_code bytea, p_approve boolean, p_guesses integer, p_guesses_for interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.answer_device_login(p_code bytea, p_approve boolean, p_guesses integer, p_guesses_for interval) TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.append_batch(p_streams bigint[], p_houses text[], p_tails bigint[], p_of integer[], p_nth integer[], p_ids text[], p_authors uuid[], p_types text[], p_payloads json[], OUT tails bigint[], OUT busy bigint[], OUT refused bigint[], OUT happened timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.append_batch(p_streams bigint[], p_houses text[], p_tails bigint[], p_of integer[], p_nth integer[], p_ids text[], p_authors uuid[], p_types text[], p_payloads json[], OUT tails bigint[], OUT busy bigint[], OUT refused bigint[], OUT happened timestamp with time zone) TO arbe_app;
 
@@ -4042,6 +4195,9 @@ REVOKE ALL ON FUNCTION public.artifact_bytes() FROM PUBLIC;
 GRANT ALL ON FUNCTION public.artifact_bytes() TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.begin_decisions() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.begin_device_login(p_device bytea, p_code bytea, p_client text, p_address text, p_expires_at timestamp with time zone, p_most integer, p_most_of_address integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.begin_device_login(p_device bytea, p_code bytea, p_client text, p_address text, p_expires_at timestamp with time zone, p_most integer, p_most_of_address integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.begin_fork() FROM PUBLIC;
 
@@ -4216,6 +4372,9 @@ GRANT ALL ON FUNCTION public.person_artifact_bytes(p_house text) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.persons_of(p_houses text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.persons_of(p_houses text[]) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.poll_device_login(p_device bytea, p_session bytea, p_expires_at timestamp with time zone, p_interval interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.poll_device_login(p_device bytea, p_session bytea, p_expires_at timestamp with time zone, p_interval interval) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.raise_roster() FROM PUBLIC;
 

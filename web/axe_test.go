@@ -118,6 +118,9 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		must(err)
 	}
 
+	device, err := api.Agents.BeginDeviceLogin(t.Context(), &arbev1.BeginDeviceLoginRequest{Client: "arbe on build-7"})
+	must(err)
+
 	b := newTab(t, "http://"+a.addr)
 	b.logOut()
 	check := func(t *testing.T, name, path, ready string) {
@@ -157,6 +160,8 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		"keys":            {home + "/keys", "!!document.querySelector('.rows')"},
 		"models":          {home + "/models", "!!document.querySelector('.rows')"},
 		"secrets":         {home + "/secrets", "!!document.querySelector('.rows')"},
+		"a code":          {device.Path, "!!document.querySelector('.device-answer')"},
+		"no code":         {"/login/device", "!!document.querySelector('.fields')"},
 	} {
 		t.Run(name, func(t *testing.T) { check(t, name, page.path, page.ready) })
 	}

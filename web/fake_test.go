@@ -64,6 +64,8 @@ type fake struct {
 	typed []string
 	// redeemed counts the used login links.
 	redeemed int
+	// deviceAnswers are the codes of logins that were answered, with the answers.
+	deviceAnswers []string
 	// fail, while set, is the error of every append and run.
 	fail error
 	now  time.Time
@@ -457,6 +459,23 @@ func (s agents) RedeemLoginLink(_ context.Context, req *arbev1.RedeemLoginLinkRe
 	s.f.redeemed++
 	s.f.mu.Unlock()
 	return &arbev1.RedeemLoginLinkResponse{Session: "good", ExpiresAt: timestamppb.New(time.Now().Add(time.Hour))}, nil
+}
+
+// One login waits, with the code BCDF-GHJK.
+func (agents) GetDeviceLogin(_ context.Context, req *arbev1.GetDeviceLoginRequest) (*arbev1.GetDeviceLoginResponse, error) {
+	if req.UserCode != "BCDF-GHJK" {
+		return nil, refused(connect.CodeNotFound, "no login waits with this code", "compare it with the code in your terminal")
+	}
+	return &arbev1.GetDeviceLoginResponse{Login: &arbev1.DeviceLogin{
+		UserCode: req.UserCode, Client: "arbe on <b>build</b>", Address: "192.0.2.7", CreatedAt: timestamppb.Now(),
+	}}, nil
+}
+
+func (s agents) AnswerDeviceLogin(_ context.Context, req *arbev1.AnswerDeviceLoginRequest) (*arbev1.AnswerDeviceLoginResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.deviceAnswers = append(s.f.deviceAnswers, req.UserCode+" "+req.Verdict.String())
+	return &arbev1.AnswerDeviceLoginResponse{Login: &arbev1.DeviceLogin{UserCode: req.UserCode}}, nil
 }
 
 func (s agents) EndSession(ctx context.Context, _ *arbev1.EndSessionRequest) (*arbev1.EndSessionResponse, error) {

@@ -11,6 +11,8 @@ import (
 
 // The paths of the app. Ids are escaped only here, so that each id is escaped exactly once.
 
+func devicePath(code string) string { return "/login/device?code=" + url.QueryEscape(code) }
+
 func threadPath(id string) string { return "/threads/" + url.PathEscape(id) }
 func housePath(id string) string  { return "/houses/" + url.PathEscape(id) }
 

@@ -72,6 +72,8 @@ func (a *app) commonRoutes() []route {
 		{"POST /login", a.open(a.redeem)},
 		{"POST /login/provider", a.open(a.beginLogin)},
 		{"GET /login/callback", a.open(a.finishLogin)},
+		{"GET /login/device", a.page(a.device)},
+		{"POST /login/device", a.page(a.answerDevice)},
 		{"POST /logout", a.page(a.logout)},
 		{"POST /theme", a.open(a.theme)},
 		{"GET /join", a.open(a.join)},

@@ -24,18 +24,21 @@ func login(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "login [HOST|LINK]",
 		Short: "Log in to a server, or print a link that logs your browser in",
-		Long: "With HOST, log this command line in to a server: ask for an API key, check it, and keep it as a profile\n" +
-			"that is used from now on. A login or invite link for that server works too. It is typed or, with\n" +
-			"--with-token, read from stdin.\n\n" +
+		Long: "With HOST, log this command line in to a server: print a code and the address of a page, and wait up to ten\n" +
+			"minutes until you approve the code there. Any browser will do, on this machine or another one, in which you are\n" +
+			"logged in at that server. The login is kept as a profile that is used from now on. With --json, the code and the\n" +
+			"page are a line of JSON on stderr.\n\n" +
+			"--with-token logs in with an API key, a login link or an invite link instead. It is read from stdin; a terminal\n" +
+			"asks for it.\n\n" +
 			"With the link of an invite, join its house: as the person of the profile of that server if there is one, else as\n" +
 			"a new person, whose name arbe asks for unless --name gives it. A link works once. Other users of this\n" +
-			"machine can read arguments. If you share it, run arbe login HOST and type the link.\n\n" +
-			"A link gives a session of 30 days, unless the profile already has a credential. A key lasts as long as\n" +
-			"you choose: arbe key create makes one.\n\n" +
+			"machine can read arguments. If you share it, run arbe login HOST --with-token and type the link.\n\n" +
+			"A code and a link give a session of 30 days, unless the profile of an invite already has a credential. A key\n" +
+			"lasts as long as you choose: arbe key create makes one.\n\n" +
 			"Without HOST, print a link that logs a browser in to the current server as you. It works once, within a few\n" +
 			"minutes. Whoever opens it acts as you, so give it to nobody.",
 		Example: "  arbe login                                  # a link for the browser\n" +
-			"  arbe login arbe.example.com                 # asks for a key or link\n" +
+			"  arbe login arbe.example.com                 # a code to approve in a browser\n" +
 			"  arbe login https://arbe.example.com --profile work --with-token < key\n" +
 			"  arbe login https://arbe.example.com --name Grace --with-token < invite-link",
 		Args: takes(0, 1, "at most one address of a server or link"),
@@ -51,7 +54,7 @@ func login(a *app) *cobra.Command {
 			return a.calls(a.loginLink)(cmd, args)
 		},
 	}
-	cmd.Flags().BoolVar(&withToken, "with-token", false, "read the API key or link from stdin")
+	cmd.Flags().BoolVar(&withToken, "with-token", false, "log in with an API key or a link, from stdin")
 	cmd.Flags().StringVar(&name, "name", "", "your name, when you join with an invite as a new person")
 	return cmd
 }
@@ -76,8 +79,8 @@ func (a *app) loginLink(ctx context.Context, c *arbe.Client, _ []string) error {
 	return nil
 }
 
-// loginTo stores a profile for a server, named by its address or by one of its links. Without a link it asks for the
-// credential. A new person joins with name.
+// loginTo stores a profile for a server, named by its address or by one of its links. Without a link it logs in with a code or,
+// withToken, with the credential that it asks for. A new person joins with name.
 func (a *app) loginTo(ctx context.Context, address string, withToken bool, name string) error {
 	l, linked := parseLink(address)
 	if linked {
@@ -85,7 +88,7 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 			return fault.New(fault.Invalid, "a link and --with-token are both given", "leave out --with-token: the link is what you log in with")
 		}
 		address = l.host
-		a.say("warning: other users of this machine may have seen the link, because it is an argument; arbe login %s asks for it", l.host)
+		a.say("warning: other users of this machine may have seen the link, because it is an argument; arbe login %s --with-token asks for it", l.host)
 	}
 	host, profileName, err := a.newProfile(address)
 	if err != nil {
@@ -104,8 +107,8 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 	// Make error messages name this server.
 	a.chosen = &target{Host: host, URL: host, Profile: profileName, Why: "the argument"}
 	var in loggedIn
-	if !linked {
-		if in.token, err = a.askToken(ctx, host, withToken); err != nil {
+	if withToken {
+		if in.token, err = a.askToken(ctx, host); err != nil {
 			return err
 		}
 		if l, linked, err = linkOf(host, in.token); err != nil {
@@ -119,8 +122,10 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 		err = fault.New(fault.Invalid, "--name is for the link of an invite, which this is not", "leave out --name")
 	case linked:
 		in, err = redeem(ctx, l, saved)
-	default:
+	case withToken:
 		in.agent, err = holder(ctx, host, in.token)
+	default:
+		in, err = a.loginByCode(ctx, host, saved)
 	}
 	if err != nil {
 		return err
@@ -156,7 +161,7 @@ func (a *app) showLogin(in loggedIn, host, profileName string) error {
 		return text
 	})
 	if view.ExpiresAt != nil {
-		a.say("this session ends on %s; to stay logged in, create a key before that with: arbe key create NAME, and give it to: arbe login %s --profile %s",
+		a.say("this session ends on %s; to stay logged in, create a key before that with: arbe key create NAME, and give it to: arbe login %s --profile %s --with-token",
 			view.ExpiresAt.Local().Format("2006-01-02"), host, profileName)
 	}
 	a.say("arbe profile use %s switches back to the server of this machine", localProfile)
@@ -183,21 +188,19 @@ func (a *app) newProfile(address string) (host, name string, err error) {
 }
 
 // askToken reads a credential from a terminal, which does not show it, or from stdin.
-func (a *app) askToken(ctx context.Context, host string, withToken bool) (token string, err error) {
-	switch {
-	case withToken:
+func (a *app) askToken(ctx context.Context, host string) (token string, err error) {
+	if isTerminal(a.in) && isTerminal(a.err) {
+		token, err = a.askHidden(ctx, "API key or link for %s (arbe key create makes a key there): ", host)
+	} else {
 		var text []byte
 		text, err = io.ReadAll(io.LimitReader(a.input(ctx), maxPrivateFile))
 		token = string(text)
-	case isTerminal(a.in) && isTerminal(a.err):
-		if token, err = a.askHidden(ctx, "API key or link for %s (arbe key create makes a key there): ", host); ctx.Err() != nil {
-			return "", err
-		}
-	default:
-		return "", fault.New(fault.Invalid, "there is no terminal to ask for the key", "give the key on stdin, and pass --with-token")
+	}
+	if ctx.Err() != nil {
+		return "", err
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		return "", fault.New(fault.Invalid, "the key cannot be read", "give it on stdin, and pass --with-token").Because(err)
+		return "", fault.New(fault.Invalid, "the key cannot be read", "give it on stdin").Because(err)
 	}
 	line, _ := bufio.NewReader(strings.NewReader(strings.TrimSpace(token))).ReadString('\n')
 	if token = strings.TrimSpace(line); token == "" {

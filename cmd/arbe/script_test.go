@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 //	exits CODE COMMAND…   runs a command that must exit with CODE
 //	capture VAR [REGEXP]  keeps the last output in a variable, or what the group of the expression is in it
 //	shows FILE REGEXP     waits until a background command has written a match to the file
+//	answers FILE VERDICT  approves or denies the login whose code a background command has written to the file
 //	interrupt             sends Ctrl-C to the background command
 //	terminate             sends it SIGTERM
 //	interrupted CODE      checks, after wait, that it exited with CODE
@@ -77,6 +79,7 @@ func playWith(t *testing.T, dir string, server *upServer, long string, commands 
 		"exits":       exits,
 		"capture":     capture,
 		"shows":       shows,
+		"answers":     answersWith(arbe.New(server.host, server.token)),
 		"interrupt":   sends(os.Interrupt),
 		"terminate":   sends(syscall.SIGTERM),
 		"interrupted": endsInterrupted,
@@ -192,6 +195,16 @@ func shows(ts *testscript.TestScript, _ bool, args []string) {
 		if time.Now().After(until) {
 			ts.Fatalf("%s never showed %s but %q", args[0], args[1], text)
 		}
+	}
+}
+
+// answersWith answers the login of a program as the person of a client. The script waits until the code is there.
+func answersWith(c *arbe.Client) func(*testscript.TestScript, bool, []string) {
+	verdicts := map[string]arbev1.Verdict{"approve": arbev1.Verdict_VERDICT_APPROVE, "deny": arbev1.Verdict_VERDICT_DENY}
+	return func(ts *testscript.TestScript, _ bool, args []string) {
+		code := regexp.MustCompile(`\b[A-Z]{4}-[A-Z]{4}\b`).FindString(ts.ReadFile(args[0]))
+		_, err := c.Agents.AnswerDeviceLogin(context.Background(), &arbev1.AnswerDeviceLoginRequest{UserCode: code, Verdict: verdicts[args[1]]})
+		ts.Check(err)
 	}
 }
 

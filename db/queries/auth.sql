@@ -115,3 +115,16 @@ select coalesce(login_identity_of(@issuer::text, @subject::text)::text, '')::tex
 -- Notes the account of the current agent, or its present address. Affects no row if the account is somebody else's.
 insert into login_identities (issuer, subject, agent_id, email) values (@issuer, @subject, @agent_id, @email)
 on conflict (issuer, subject) do update set email = excluded.email where login_identities.agent_id = excluded.agent_id;
+
+-- name: BeginDeviceLogin :one
+select begin_device_login(@device, @code, @client::text, @address::text, @expires_at::timestamptz, @most::integer, @most_of_address::integer)::text;
+
+-- name: AnswerDeviceLogin :one
+-- The login with a code. With approve it is approved or denied, and without it only looked at.
+select outcome::text as outcome, coalesce(client, '')::text as client, coalesce(address, '')::text as address,
+  coalesce(created_at, 'epoch')::timestamptz as created_at, coalesce(expires_at, 'epoch')::timestamptz as expires_at
+from answer_device_login(@code, sqlc.narg(approve)::boolean, @guesses::integer, make_interval(secs => @guesses_for::float8));
+
+-- name: PollDeviceLogin :one
+select coalesce(agent_id::text, '')::text as agent_id, outcome::text as outcome
+from poll_device_login(@device, @session, @expires_at, make_interval(secs => @interval::float8));

@@ -21,6 +21,75 @@ func (q *Queries) AddSigningKey(ctx context.Context, db DBTX, sealed []byte, you
 	return err
 }
 
+const answerDeviceLogin = `-- name: AnswerDeviceLogin :one
+select outcome::text as outcome, coalesce(client, '')::text as client, coalesce(address, '')::text as address,
+  coalesce(created_at, 'epoch')::timestamptz as created_at, coalesce(expires_at, 'epoch')::timestamptz as expires_at
+from answer_device_login($1, $2::boolean, $3::integer, make_interval(secs => $4::float8))
+`
+
+type AnswerDeviceLoginParams struct {
+	Code       []byte
+	Approve    *bool
+	Guesses    int32
+	GuessesFor float64
+}
+
+type AnswerDeviceLoginRow struct {
+	Outcome   string
+	Client    string
+	Address   string
+	CreatedAt time.Time
+	ExpiresAt time.Time
+}
+
+// The login with a code. With approve it is approved or denied, and without it only looked at.
+func (q *Queries) AnswerDeviceLogin(ctx context.Context, db DBTX, arg AnswerDeviceLoginParams) (AnswerDeviceLoginRow, error) {
+	row := db.QueryRow(ctx, answerDeviceLogin,
+		arg.Code,
+		arg.Approve,
+		arg.Guesses,
+		arg.GuessesFor,
+	)
+	var i AnswerDeviceLoginRow
+	err := row.Scan(
+		&i.Outcome,
+		&i.Client,
+		&i.Address,
+		&i.CreatedAt,
+		&i.ExpiresAt,
+	)
+	return i, err
+}
+
+const beginDeviceLogin = `-- name: BeginDeviceLogin :one
+select begin_device_login($1, $2, $3::text, $4::text, $5::timestamptz, $6::integer, $7::integer)::text
+`
+
+type BeginDeviceLoginParams struct {
+	Device        []byte
+	Code          []byte
+	Client        string
+	Address       string
+	ExpiresAt     time.Time
+	Most          int32
+	MostOfAddress int32
+}
+
+func (q *Queries) BeginDeviceLogin(ctx context.Context, db DBTX, arg BeginDeviceLoginParams) (string, error) {
+	row := db.QueryRow(ctx, beginDeviceLogin,
+		arg.Device,
+		arg.Code,
+		arg.Client,
+		arg.Address,
+		arg.ExpiresAt,
+		arg.Most,
+		arg.MostOfAddress,
+	)
+	var column_1 string
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const createLoginLink = `-- name: CreateLoginLink :exec
 insert into login_links (hash, agent_id, expires_at) values ($1, $2, $3)
 `
@@ -351,6 +420,35 @@ func (q *Queries) MembershipsOf(ctx context.Context, db DBTX, kinds []string, id
 		return nil, err
 	}
 	return items, nil
+}
+
+const pollDeviceLogin = `-- name: PollDeviceLogin :one
+select coalesce(agent_id::text, '')::text as agent_id, outcome::text as outcome
+from poll_device_login($1, $2, $3, make_interval(secs => $4::float8))
+`
+
+type PollDeviceLoginParams struct {
+	Device    []byte
+	Session   []byte
+	ExpiresAt time.Time
+	Interval  float64
+}
+
+type PollDeviceLoginRow struct {
+	AgentID string
+	Outcome string
+}
+
+func (q *Queries) PollDeviceLogin(ctx context.Context, db DBTX, arg PollDeviceLoginParams) (PollDeviceLoginRow, error) {
+	row := db.QueryRow(ctx, pollDeviceLogin,
+		arg.Device,
+		arg.Session,
+		arg.ExpiresAt,
+		arg.Interval,
+	)
+	var i PollDeviceLoginRow
+	err := row.Scan(&i.AgentID, &i.Outcome)
+	return i, err
 }
 
 const recordAPIKeyUse = `-- name: RecordAPIKeyUse :exec

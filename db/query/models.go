@@ -181,6 +181,33 @@ type Decision struct {
 	Decided int64
 }
 
+// Logins that programs began. They belong to no house, and are reached only with a code.
+type DeviceLogin struct {
+	// The hash of the secret of the program that logs in.
+	Device []byte
+	// The hash of the code that its person approves.
+	Code []byte
+	// What logs in, in its own words.
+	Client string
+	// The address from which it was begun; empty if that is not known.
+	Address   string
+	CreatedAt time.Time
+	ExpiresAt time.Time
+	PolledAt  *time.Time
+	// Who approved or denied it; null if nobody has.
+	AgentID  *string
+	Approved *bool
+	// When the program got its session.
+	UsedAt *time.Time
+}
+
+// How many codes of logins that nobody began a person has typed lately. They belong to no house.
+type DeviceLoginGuess struct {
+	AgentID string
+	Since   time.Time
+	Wrong   int32
+}
+
 // The entries of all logs. Only append_entries, append_batch and append_one write them; they are deleted only with their stream.
 type Entry struct {
 	StreamID      int64

@@ -70,6 +70,10 @@ func wireAgent(a house.Agent) *arbev1.Agent {
 	return &arbev1.Agent{Id: a.ID, Kind: a.Kind, Runtime: a.Runtime, Name: shown(a.Name), Handle: a.Handle, CreatedAt: timestamp(a.CreatedAt)}
 }
 
+func wireDeviceLogin(l auth.DeviceLogin) *arbev1.DeviceLogin {
+	return &arbev1.DeviceLogin{UserCode: l.Code, Client: l.Client, Address: l.Address, CreatedAt: timestamp(l.CreatedAt), ExpiresAt: timestamp(l.ExpiresAt)}
+}
+
 func wireRuntime(i harness.Info) *arbev1.Runtime {
 	dialects := make([]string, len(i.Dialects))
 	for n, d := range i.Dialects {

@@ -56,9 +56,11 @@ func (e *interceptor) observed(spec connect.Spec, began time.Time, err error) {
 
 // public lists the procedures that need no credential.
 var public = map[string]bool{
-	arbev1connect.AgentServiceGetLoginLinkProcedure:    true,
-	arbev1connect.AgentServiceRedeemLoginLinkProcedure: true,
-	arbev1connect.HouseServiceGetInviteProcedure:       true,
+	arbev1connect.AgentServiceGetLoginLinkProcedure:     true,
+	arbev1connect.AgentServiceRedeemLoginLinkProcedure:  true,
+	arbev1connect.AgentServiceBeginDeviceLoginProcedure: true,
+	arbev1connect.AgentServicePollDeviceLoginProcedure:  true,
+	arbev1connect.HouseServiceGetInviteProcedure:        true,
 }
 
 // open lists the procedures that need no credential, and accept one: a person who is logged in accepts an invite, or connects an

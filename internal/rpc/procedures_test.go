@@ -18,8 +18,8 @@ import (
 )
 
 // access specifies who may call what. "-" is a call that succeeds without effect, because the target does not exist for the
-// caller. GetLoginLink, RedeemLoginLink, GetInvite and AcceptInvite are called with an unknown link, and
-// there is no login provider.
+// caller. GetLoginLink, RedeemLoginLink, GetInvite and AcceptInvite are called with an unknown link, PollDeviceLogin
+// with an unknown code, and there is no login provider.
 const access = `
                                      nobody unknown expired revoked outsider member owner bot house-key owner-key elsewhere token reader writer sibling
 
@@ -30,6 +30,10 @@ AgentService.GetLoginLink            401    401     401     401     401      401
 AgentService.RedeemLoginLink         401    401     401     401     401      401    401   401 401       401       401       401   401    401    401
 AgentService.BeginProviderLogin      412    401     401     401     412      412    412   412 412       412       412       412   412    412    412
 AgentService.FinishProviderLogin     412    401     401     401     412      412    412   412 412       412       412       412   412    412    412
+AgentService.BeginDeviceLogin        ok     ok      ok      ok      ok       ok     ok    ok  ok        ok        ok        ok    ok     ok     ok
+AgentService.PollDeviceLogin         401    401     401     401     401      401    401   401 401       401       401       401   401    401    401
+AgentService.GetDeviceLogin          401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
+AgentService.AnswerDeviceLogin       401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 AgentService.CreateLoginLink         401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 HouseService.CreateHouse             401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 HouseService.ListHouses              401    401     401     401     ok       ok     ok    ok  ok        ok        ok        403   403    403    403
@@ -153,6 +157,8 @@ func refusalText(procedure, principal, outcome string) []string {
 	switch {
 	case procedure == "AgentService.GetLoginLink", procedure == "AgentService.RedeemLoginLink":
 		return []string{"this login link is not known"}
+	case procedure == "AgentService.PollDeviceLogin":
+		return []string{"this login is not known"}
 	case procedure == "HouseService.GetInvite",
 		procedure == "HouseService.AcceptInvite" && outcome == "401" && (reasons[principal] == "" || principal == "nobody"):
 		return []string{"this invite is not known"}
@@ -299,6 +305,26 @@ var procedures = map[string]call{
 	},
 	"AgentService.FinishProviderLogin": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Agents.FinishProviderLogin(ctx, &arbev1.FinishProviderLoginRequest{}))
+	},
+	"AgentService.BeginDeviceLogin": func(ctx context.Context, c *arbe.Client, _ things) error {
+		return errOf(c.Agents.BeginDeviceLogin(ctx, &arbev1.BeginDeviceLoginRequest{Client: "arbe"}))
+	},
+	"AgentService.PollDeviceLogin": func(ctx context.Context, c *arbe.Client, _ things) error {
+		return errOf(c.Agents.PollDeviceLogin(ctx, &arbev1.PollDeviceLoginRequest{DeviceCode: "unknown"}))
+	},
+	"AgentService.GetDeviceLogin": func(ctx context.Context, c *arbe.Client, _ things) error {
+		begun, err := c.Agents.BeginDeviceLogin(ctx, &arbev1.BeginDeviceLoginRequest{Client: "arbe"})
+		if err != nil {
+			return err
+		}
+		return errOf(c.Agents.GetDeviceLogin(ctx, &arbev1.GetDeviceLoginRequest{UserCode: begun.UserCode}))
+	},
+	"AgentService.AnswerDeviceLogin": func(ctx context.Context, c *arbe.Client, _ things) error {
+		begun, err := c.Agents.BeginDeviceLogin(ctx, &arbev1.BeginDeviceLoginRequest{Client: "arbe"})
+		if err != nil {
+			return err
+		}
+		return errOf(c.Agents.AnswerDeviceLogin(ctx, &arbev1.AnswerDeviceLoginRequest{UserCode: begun.UserCode, Verdict: arbev1.Verdict_VERDICT_APPROVE}))
 	},
 	"AgentService.RedeemLoginLink": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Agents.RedeemLoginLink(ctx, &arbev1.RedeemLoginLinkRequest{Token: "unknown"}))

@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -1077,6 +1078,503 @@ func (x *FinishProviderLoginResponse) GetAgent() *Agent {
 	return nil
 }
 
+type BeginDeviceLoginRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What logs in, in words that its person recognises: the program and the machine, such as "arbe on build-7".
+	Client        string `protobuf:"bytes,1,opt,name=client,proto3" json:"client,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginDeviceLoginRequest) Reset() {
+	*x = BeginDeviceLoginRequest{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginDeviceLoginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginDeviceLoginRequest) ProtoMessage() {}
+
+func (x *BeginDeviceLoginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginDeviceLoginRequest.ProtoReflect.Descriptor instead.
+func (*BeginDeviceLoginRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *BeginDeviceLoginRequest) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+type BeginDeviceLoginResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The secret of the program for PollDeviceLogin. Show it to nobody.
+	DeviceCode string `protobuf:"bytes,1,opt,name=device_code,json=deviceCode,proto3" json:"device_code,omitempty"`
+	// The code to show, such as "BCDF-GHJK".
+	UserCode string `protobuf:"bytes,2,opt,name=user_code,json=userCode,proto3" json:"user_code,omitempty"`
+	// The path of the page that approves it, with the code: "/login/device?code=…". Append it to the server's address. Without the
+	// query, the page asks for the code.
+	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
+	// How long to wait before each poll.
+	Interval      *durationpb.Duration   `protobuf:"bytes,4,opt,name=interval,proto3" json:"interval,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginDeviceLoginResponse) Reset() {
+	*x = BeginDeviceLoginResponse{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginDeviceLoginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginDeviceLoginResponse) ProtoMessage() {}
+
+func (x *BeginDeviceLoginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginDeviceLoginResponse.ProtoReflect.Descriptor instead.
+func (*BeginDeviceLoginResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *BeginDeviceLoginResponse) GetDeviceCode() string {
+	if x != nil {
+		return x.DeviceCode
+	}
+	return ""
+}
+
+func (x *BeginDeviceLoginResponse) GetUserCode() string {
+	if x != nil {
+		return x.UserCode
+	}
+	return ""
+}
+
+func (x *BeginDeviceLoginResponse) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *BeginDeviceLoginResponse) GetInterval() *durationpb.Duration {
+	if x != nil {
+		return x.Interval
+	}
+	return nil
+}
+
+func (x *BeginDeviceLoginResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+type PollDeviceLoginRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DeviceCode    string                 `protobuf:"bytes,1,opt,name=device_code,json=deviceCode,proto3" json:"device_code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PollDeviceLoginRequest) Reset() {
+	*x = PollDeviceLoginRequest{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PollDeviceLoginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PollDeviceLoginRequest) ProtoMessage() {}
+
+func (x *PollDeviceLoginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PollDeviceLoginRequest.ProtoReflect.Descriptor instead.
+func (*PollDeviceLoginRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PollDeviceLoginRequest) GetDeviceCode() string {
+	if x != nil {
+		return x.DeviceCode
+	}
+	return ""
+}
+
+type PollDeviceLoginResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session's token, as in RedeemLoginLinkResponse. Empty if nobody has answered yet.
+	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	Agent         *Agent                 `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PollDeviceLoginResponse) Reset() {
+	*x = PollDeviceLoginResponse{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PollDeviceLoginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PollDeviceLoginResponse) ProtoMessage() {}
+
+func (x *PollDeviceLoginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PollDeviceLoginResponse.ProtoReflect.Descriptor instead.
+func (*PollDeviceLoginResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *PollDeviceLoginResponse) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *PollDeviceLoginResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *PollDeviceLoginResponse) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+// DeviceLogin is a login of a program that waits for an answer.
+type DeviceLogin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The code, written as the program shows it.
+	UserCode string `protobuf:"bytes,1,opt,name=user_code,json=userCode,proto3" json:"user_code,omitempty"`
+	// What logs in, in its own words. Anybody can claim anything here.
+	Client string `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	// The IP address from which it was begun. Empty if the server does not know it, such as behind a proxy of another machine.
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceLogin) Reset() {
+	*x = DeviceLogin{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceLogin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceLogin) ProtoMessage() {}
+
+func (x *DeviceLogin) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceLogin.ProtoReflect.Descriptor instead.
+func (*DeviceLogin) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DeviceLogin) GetUserCode() string {
+	if x != nil {
+		return x.UserCode
+	}
+	return ""
+}
+
+func (x *DeviceLogin) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *DeviceLogin) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *DeviceLogin) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *DeviceLogin) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+type GetDeviceLoginRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The code. Case, spaces and dashes do not matter.
+	UserCode      string `protobuf:"bytes,1,opt,name=user_code,json=userCode,proto3" json:"user_code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDeviceLoginRequest) Reset() {
+	*x = GetDeviceLoginRequest{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeviceLoginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeviceLoginRequest) ProtoMessage() {}
+
+func (x *GetDeviceLoginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeviceLoginRequest.ProtoReflect.Descriptor instead.
+func (*GetDeviceLoginRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GetDeviceLoginRequest) GetUserCode() string {
+	if x != nil {
+		return x.UserCode
+	}
+	return ""
+}
+
+type GetDeviceLoginResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Login         *DeviceLogin           `protobuf:"bytes,1,opt,name=login,proto3" json:"login,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDeviceLoginResponse) Reset() {
+	*x = GetDeviceLoginResponse{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeviceLoginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeviceLoginResponse) ProtoMessage() {}
+
+func (x *GetDeviceLoginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeviceLoginResponse.ProtoReflect.Descriptor instead.
+func (*GetDeviceLoginResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GetDeviceLoginResponse) GetLogin() *DeviceLogin {
+	if x != nil {
+		return x.Login
+	}
+	return nil
+}
+
+type AnswerDeviceLoginRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// See GetDeviceLoginRequest.user_code.
+	UserCode      string  `protobuf:"bytes,1,opt,name=user_code,json=userCode,proto3" json:"user_code,omitempty"`
+	Verdict       Verdict `protobuf:"varint,2,opt,name=verdict,proto3,enum=arbe.v1.Verdict" json:"verdict,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnswerDeviceLoginRequest) Reset() {
+	*x = AnswerDeviceLoginRequest{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnswerDeviceLoginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnswerDeviceLoginRequest) ProtoMessage() {}
+
+func (x *AnswerDeviceLoginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnswerDeviceLoginRequest.ProtoReflect.Descriptor instead.
+func (*AnswerDeviceLoginRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *AnswerDeviceLoginRequest) GetUserCode() string {
+	if x != nil {
+		return x.UserCode
+	}
+	return ""
+}
+
+func (x *AnswerDeviceLoginRequest) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+type AnswerDeviceLoginResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Login         *DeviceLogin           `protobuf:"bytes,1,opt,name=login,proto3" json:"login,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnswerDeviceLoginResponse) Reset() {
+	*x = AnswerDeviceLoginResponse{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnswerDeviceLoginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnswerDeviceLoginResponse) ProtoMessage() {}
+
+func (x *AnswerDeviceLoginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnswerDeviceLoginResponse.ProtoReflect.Descriptor instead.
+func (*AnswerDeviceLoginResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *AnswerDeviceLoginResponse) GetLogin() *DeviceLogin {
+	if x != nil {
+		return x.Login
+	}
+	return nil
+}
+
 type EndSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1085,7 +1583,7 @@ type EndSessionRequest struct {
 
 func (x *EndSessionRequest) Reset() {
 	*x = EndSessionRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[19]
+	mi := &file_arbe_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1595,7 @@ func (x *EndSessionRequest) String() string {
 func (*EndSessionRequest) ProtoMessage() {}
 
 func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[19]
+	mi := &file_arbe_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1608,7 @@ func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionRequest.ProtoReflect.Descriptor instead.
 func (*EndSessionRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 type EndSessionResponse struct {
@@ -1121,7 +1619,7 @@ type EndSessionResponse struct {
 
 func (x *EndSessionResponse) Reset() {
 	*x = EndSessionResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[20]
+	mi := &file_arbe_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1631,7 @@ func (x *EndSessionResponse) String() string {
 func (*EndSessionResponse) ProtoMessage() {}
 
 func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[20]
+	mi := &file_arbe_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,14 +1644,14 @@ func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionResponse.ProtoReflect.Descriptor instead.
 func (*EndSessionResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 var File_arbe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/agent.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xac\x01\n" +
+	"\x13arbe/v1/agent.proto\x12\aarbe.v1\x1a\x16arbe/v1/approval.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xac\x01\n" +
 	"\x05Agent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
@@ -1228,9 +1726,46 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\asession\x18\x01 \x01(\tR\asession\x129\n" +
 	"\n" +
 	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12$\n" +
-	"\x05agent\x18\x03 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\"\x13\n" +
+	"\x05agent\x18\x03 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\"<\n" +
+	"\x17BeginDeviceLoginRequest\x12!\n" +
+	"\x06client\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x06client\"\xde\x01\n" +
+	"\x18BeginDeviceLoginResponse\x12\x1f\n" +
+	"\vdevice_code\x18\x01 \x01(\tR\n" +
+	"deviceCode\x12\x1b\n" +
+	"\tuser_code\x18\x02 \x01(\tR\buserCode\x12\x12\n" +
+	"\x04path\x18\x03 \x01(\tR\x04path\x125\n" +
+	"\binterval\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\binterval\x129\n" +
+	"\n" +
+	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"E\n" +
+	"\x16PollDeviceLoginRequest\x12+\n" +
+	"\vdevice_code\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\n" +
+	"deviceCode\"\x94\x01\n" +
+	"\x17PollDeviceLoginResponse\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x129\n" +
+	"\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12$\n" +
+	"\x05agent\x18\x03 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\"\xd2\x01\n" +
+	"\vDeviceLogin\x12\x1b\n" +
+	"\tuser_code\x18\x01 \x01(\tR\buserCode\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\tR\x06client\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x129\n" +
+	"\n" +
+	"created_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
+	"\n" +
+	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"?\n" +
+	"\x15GetDeviceLoginRequest\x12&\n" +
+	"\tuser_code\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\buserCode\"D\n" +
+	"\x16GetDeviceLoginResponse\x12*\n" +
+	"\x05login\x18\x01 \x01(\v2\x14.arbe.v1.DeviceLoginR\x05login\"z\n" +
+	"\x18AnswerDeviceLoginRequest\x12&\n" +
+	"\tuser_code\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\buserCode\x126\n" +
+	"\averdict\x18\x02 \x01(\x0e2\x10.arbe.v1.VerdictB\n" +
+	"\xbaH\a\x82\x01\x04\x18\x01\x18\x02R\averdict\"G\n" +
+	"\x19AnswerDeviceLoginResponse\x12*\n" +
+	"\x05login\x18\x01 \x01(\v2\x14.arbe.v1.DeviceLoginR\x05login\"\x13\n" +
 	"\x11EndSessionRequest\"\x14\n" +
-	"\x12EndSessionResponse2\xab\x06\n" +
+	"\x12EndSessionResponse2\x89\t\n" +
 	"\fAgentService\x12>\n" +
 	"\x06WhoAmI\x12\x16.arbe.v1.WhoAmIRequest\x1a\x17.arbe.v1.WhoAmIResponse\"\x03\x90\x02\x01\x12H\n" +
 	"\vCreateAgent\x12\x1b.arbe.v1.CreateAgentRequest\x1a\x1c.arbe.v1.CreateAgentResponse\x12D\n" +
@@ -1241,7 +1776,11 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\fGetLoginLink\x12\x1c.arbe.v1.GetLoginLinkRequest\x1a\x1d.arbe.v1.GetLoginLinkResponse\x12T\n" +
 	"\x0fRedeemLoginLink\x12\x1f.arbe.v1.RedeemLoginLinkRequest\x1a .arbe.v1.RedeemLoginLinkResponse\x12]\n" +
 	"\x12BeginProviderLogin\x12\".arbe.v1.BeginProviderLoginRequest\x1a#.arbe.v1.BeginProviderLoginResponse\x12`\n" +
-	"\x13FinishProviderLogin\x12#.arbe.v1.FinishProviderLoginRequest\x1a$.arbe.v1.FinishProviderLoginResponse\x12E\n" +
+	"\x13FinishProviderLogin\x12#.arbe.v1.FinishProviderLoginRequest\x1a$.arbe.v1.FinishProviderLoginResponse\x12W\n" +
+	"\x10BeginDeviceLogin\x12 .arbe.v1.BeginDeviceLoginRequest\x1a!.arbe.v1.BeginDeviceLoginResponse\x12T\n" +
+	"\x0fPollDeviceLogin\x12\x1f.arbe.v1.PollDeviceLoginRequest\x1a .arbe.v1.PollDeviceLoginResponse\x12Q\n" +
+	"\x0eGetDeviceLogin\x12\x1e.arbe.v1.GetDeviceLoginRequest\x1a\x1f.arbe.v1.GetDeviceLoginResponse\x12Z\n" +
+	"\x11AnswerDeviceLogin\x12!.arbe.v1.AnswerDeviceLoginRequest\x1a\".arbe.v1.AnswerDeviceLoginResponse\x12E\n" +
 	"\n" +
 	"EndSession\x12\x1a.arbe.v1.EndSessionRequest\x1a\x1b.arbe.v1.EndSessionResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
@@ -1257,7 +1796,7 @@ func file_arbe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_agent_proto_rawDescData
 }
 
-var file_arbe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_arbe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_arbe_v1_agent_proto_goTypes = []any{
 	(*Agent)(nil),                       // 0: arbe.v1.Agent
 	(*WhoAmIRequest)(nil),               // 1: arbe.v1.WhoAmIRequest
@@ -1278,49 +1817,77 @@ var file_arbe_v1_agent_proto_goTypes = []any{
 	(*BeginProviderLoginResponse)(nil),  // 16: arbe.v1.BeginProviderLoginResponse
 	(*FinishProviderLoginRequest)(nil),  // 17: arbe.v1.FinishProviderLoginRequest
 	(*FinishProviderLoginResponse)(nil), // 18: arbe.v1.FinishProviderLoginResponse
-	(*EndSessionRequest)(nil),           // 19: arbe.v1.EndSessionRequest
-	(*EndSessionResponse)(nil),          // 20: arbe.v1.EndSessionResponse
-	(*timestamppb.Timestamp)(nil),       // 21: google.protobuf.Timestamp
+	(*BeginDeviceLoginRequest)(nil),     // 19: arbe.v1.BeginDeviceLoginRequest
+	(*BeginDeviceLoginResponse)(nil),    // 20: arbe.v1.BeginDeviceLoginResponse
+	(*PollDeviceLoginRequest)(nil),      // 21: arbe.v1.PollDeviceLoginRequest
+	(*PollDeviceLoginResponse)(nil),     // 22: arbe.v1.PollDeviceLoginResponse
+	(*DeviceLogin)(nil),                 // 23: arbe.v1.DeviceLogin
+	(*GetDeviceLoginRequest)(nil),       // 24: arbe.v1.GetDeviceLoginRequest
+	(*GetDeviceLoginResponse)(nil),      // 25: arbe.v1.GetDeviceLoginResponse
+	(*AnswerDeviceLoginRequest)(nil),    // 26: arbe.v1.AnswerDeviceLoginRequest
+	(*AnswerDeviceLoginResponse)(nil),   // 27: arbe.v1.AnswerDeviceLoginResponse
+	(*EndSessionRequest)(nil),           // 28: arbe.v1.EndSessionRequest
+	(*EndSessionResponse)(nil),          // 29: arbe.v1.EndSessionResponse
+	(*timestamppb.Timestamp)(nil),       // 30: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 31: google.protobuf.Duration
+	(Verdict)(0),                        // 32: arbe.v1.Verdict
 }
 var file_arbe_v1_agent_proto_depIdxs = []int32{
-	21, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	30, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
 	0,  // 1: arbe.v1.WhoAmIResponse.agent:type_name -> arbe.v1.Agent
-	21, // 2: arbe.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
+	30, // 2: arbe.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 3: arbe.v1.CreateAgentResponse.agent:type_name -> arbe.v1.Agent
 	0,  // 4: arbe.v1.GetAgentResponse.agent:type_name -> arbe.v1.Agent
 	0,  // 5: arbe.v1.ListAgentsResponse.agents:type_name -> arbe.v1.Agent
-	21, // 6: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	30, // 6: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 7: arbe.v1.GetLoginLinkResponse.agent:type_name -> arbe.v1.Agent
-	21, // 8: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	30, // 8: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 9: arbe.v1.RedeemLoginLinkResponse.agent:type_name -> arbe.v1.Agent
-	21, // 10: arbe.v1.BeginProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
-	21, // 11: arbe.v1.FinishProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	30, // 10: arbe.v1.BeginProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	30, // 11: arbe.v1.FinishProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 12: arbe.v1.FinishProviderLoginResponse.agent:type_name -> arbe.v1.Agent
-	1,  // 13: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
-	3,  // 14: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
-	5,  // 15: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
-	7,  // 16: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
-	9,  // 17: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
-	11, // 18: arbe.v1.AgentService.GetLoginLink:input_type -> arbe.v1.GetLoginLinkRequest
-	13, // 19: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
-	15, // 20: arbe.v1.AgentService.BeginProviderLogin:input_type -> arbe.v1.BeginProviderLoginRequest
-	17, // 21: arbe.v1.AgentService.FinishProviderLogin:input_type -> arbe.v1.FinishProviderLoginRequest
-	19, // 22: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
-	2,  // 23: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
-	4,  // 24: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
-	6,  // 25: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
-	8,  // 26: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
-	10, // 27: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
-	12, // 28: arbe.v1.AgentService.GetLoginLink:output_type -> arbe.v1.GetLoginLinkResponse
-	14, // 29: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
-	16, // 30: arbe.v1.AgentService.BeginProviderLogin:output_type -> arbe.v1.BeginProviderLoginResponse
-	18, // 31: arbe.v1.AgentService.FinishProviderLogin:output_type -> arbe.v1.FinishProviderLoginResponse
-	20, // 32: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
-	23, // [23:33] is the sub-list for method output_type
-	13, // [13:23] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	31, // 13: arbe.v1.BeginDeviceLoginResponse.interval:type_name -> google.protobuf.Duration
+	30, // 14: arbe.v1.BeginDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	30, // 15: arbe.v1.PollDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 16: arbe.v1.PollDeviceLoginResponse.agent:type_name -> arbe.v1.Agent
+	30, // 17: arbe.v1.DeviceLogin.created_at:type_name -> google.protobuf.Timestamp
+	30, // 18: arbe.v1.DeviceLogin.expires_at:type_name -> google.protobuf.Timestamp
+	23, // 19: arbe.v1.GetDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
+	32, // 20: arbe.v1.AnswerDeviceLoginRequest.verdict:type_name -> arbe.v1.Verdict
+	23, // 21: arbe.v1.AnswerDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
+	1,  // 22: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
+	3,  // 23: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
+	5,  // 24: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
+	7,  // 25: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
+	9,  // 26: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
+	11, // 27: arbe.v1.AgentService.GetLoginLink:input_type -> arbe.v1.GetLoginLinkRequest
+	13, // 28: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
+	15, // 29: arbe.v1.AgentService.BeginProviderLogin:input_type -> arbe.v1.BeginProviderLoginRequest
+	17, // 30: arbe.v1.AgentService.FinishProviderLogin:input_type -> arbe.v1.FinishProviderLoginRequest
+	19, // 31: arbe.v1.AgentService.BeginDeviceLogin:input_type -> arbe.v1.BeginDeviceLoginRequest
+	21, // 32: arbe.v1.AgentService.PollDeviceLogin:input_type -> arbe.v1.PollDeviceLoginRequest
+	24, // 33: arbe.v1.AgentService.GetDeviceLogin:input_type -> arbe.v1.GetDeviceLoginRequest
+	26, // 34: arbe.v1.AgentService.AnswerDeviceLogin:input_type -> arbe.v1.AnswerDeviceLoginRequest
+	28, // 35: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
+	2,  // 36: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
+	4,  // 37: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
+	6,  // 38: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
+	8,  // 39: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
+	10, // 40: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
+	12, // 41: arbe.v1.AgentService.GetLoginLink:output_type -> arbe.v1.GetLoginLinkResponse
+	14, // 42: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
+	16, // 43: arbe.v1.AgentService.BeginProviderLogin:output_type -> arbe.v1.BeginProviderLoginResponse
+	18, // 44: arbe.v1.AgentService.FinishProviderLogin:output_type -> arbe.v1.FinishProviderLoginResponse
+	20, // 45: arbe.v1.AgentService.BeginDeviceLogin:output_type -> arbe.v1.BeginDeviceLoginResponse
+	22, // 46: arbe.v1.AgentService.PollDeviceLogin:output_type -> arbe.v1.PollDeviceLoginResponse
+	25, // 47: arbe.v1.AgentService.GetDeviceLogin:output_type -> arbe.v1.GetDeviceLoginResponse
+	27, // 48: arbe.v1.AgentService.AnswerDeviceLogin:output_type -> arbe.v1.AnswerDeviceLoginResponse
+	29, // 49: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
+	36, // [36:50] is the sub-list for method output_type
+	22, // [22:36] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_agent_proto_init() }
@@ -1328,13 +1895,14 @@ func file_arbe_v1_agent_proto_init() {
 	if File_arbe_v1_agent_proto != nil {
 		return
 	}
+	file_arbe_v1_approval_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_agent_proto_rawDesc), len(file_arbe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -57,6 +57,18 @@ const (
 	// AgentServiceFinishProviderLoginProcedure is the fully-qualified name of the AgentService's
 	// FinishProviderLogin RPC.
 	AgentServiceFinishProviderLoginProcedure = "/arbe.v1.AgentService/FinishProviderLogin"
+	// AgentServiceBeginDeviceLoginProcedure is the fully-qualified name of the AgentService's
+	// BeginDeviceLogin RPC.
+	AgentServiceBeginDeviceLoginProcedure = "/arbe.v1.AgentService/BeginDeviceLogin"
+	// AgentServicePollDeviceLoginProcedure is the fully-qualified name of the AgentService's
+	// PollDeviceLogin RPC.
+	AgentServicePollDeviceLoginProcedure = "/arbe.v1.AgentService/PollDeviceLogin"
+	// AgentServiceGetDeviceLoginProcedure is the fully-qualified name of the AgentService's
+	// GetDeviceLogin RPC.
+	AgentServiceGetDeviceLoginProcedure = "/arbe.v1.AgentService/GetDeviceLogin"
+	// AgentServiceAnswerDeviceLoginProcedure is the fully-qualified name of the AgentService's
+	// AnswerDeviceLogin RPC.
+	AgentServiceAnswerDeviceLoginProcedure = "/arbe.v1.AgentService/AnswerDeviceLogin"
 	// AgentServiceEndSessionProcedure is the fully-qualified name of the AgentService's EndSession RPC.
 	AgentServiceEndSessionProcedure = "/arbe.v1.AgentService/EndSession"
 )
@@ -84,6 +96,22 @@ type AgentServiceClient interface {
 	BeginProviderLogin(context.Context, *v1.BeginProviderLoginRequest) (*v1.BeginProviderLoginResponse, error)
 	// FinishProviderLogin exchanges what the provider sent back for a browser session. It works once per begun login.
 	FinishProviderLogin(context.Context, *v1.FinishProviderLoginRequest) (*v1.FinishProviderLoginResponse, error)
+	// BeginDeviceLogin begins a login of a program that has no browser, in the manner of RFC 8628. Show its person the code and the
+	// page, and call PollDeviceLogin until somebody has approved the code on the page, or denied it. The login expires after ten
+	// minutes. This call needs no credential.
+	BeginDeviceLogin(context.Context, *v1.BeginDeviceLoginRequest) (*v1.BeginDeviceLoginResponse, error)
+	// PollDeviceLogin returns a session of the person who approved the login, once. Until somebody has answered, the response is
+	// empty. A program that polls more often than the interval gets a resource_exhausted with the reason SLOW_DOWN. A denied login is
+	// a permission_denied; one that has expired, was used or is not known is an unauthenticated. This call needs no other credential
+	// than the device code.
+	PollDeviceLogin(context.Context, *v1.PollDeviceLoginRequest) (*v1.PollDeviceLoginResponse, error)
+	// GetDeviceLogin returns what waits for an answer with a code. Show it to the person before they approve. A code that nobody
+	// shows is a not_found, and one that has expired or was answered a failed_precondition. After ten codes that nobody shows, the
+	// caller gets a resource_exhausted for ten minutes. The credential must be valid for all the caller's houses.
+	GetDeviceLogin(context.Context, *v1.GetDeviceLoginRequest) (*v1.GetDeviceLoginResponse, error)
+	// AnswerDeviceLogin approves or denies the login with a code. If you approve it, the program gets a session that acts as you. A
+	// code has one answer: repeating it succeeds, and another one fails. Errors and credentials are those of GetDeviceLogin.
+	AnswerDeviceLogin(context.Context, *v1.AnswerDeviceLoginRequest) (*v1.AnswerDeviceLoginResponse, error)
 	// EndSession ends the caller's browser session. Ending a session that has already ended succeeds.
 	EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error)
 }
@@ -156,6 +184,30 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("FinishProviderLogin")),
 			connect.WithClientOptions(opts...),
 		),
+		beginDeviceLogin: connect.NewClient[v1.BeginDeviceLoginRequest, v1.BeginDeviceLoginResponse](
+			httpClient,
+			baseURL+AgentServiceBeginDeviceLoginProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("BeginDeviceLogin")),
+			connect.WithClientOptions(opts...),
+		),
+		pollDeviceLogin: connect.NewClient[v1.PollDeviceLoginRequest, v1.PollDeviceLoginResponse](
+			httpClient,
+			baseURL+AgentServicePollDeviceLoginProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("PollDeviceLogin")),
+			connect.WithClientOptions(opts...),
+		),
+		getDeviceLogin: connect.NewClient[v1.GetDeviceLoginRequest, v1.GetDeviceLoginResponse](
+			httpClient,
+			baseURL+AgentServiceGetDeviceLoginProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("GetDeviceLogin")),
+			connect.WithClientOptions(opts...),
+		),
+		answerDeviceLogin: connect.NewClient[v1.AnswerDeviceLoginRequest, v1.AnswerDeviceLoginResponse](
+			httpClient,
+			baseURL+AgentServiceAnswerDeviceLoginProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("AnswerDeviceLogin")),
+			connect.WithClientOptions(opts...),
+		),
 		endSession: connect.NewClient[v1.EndSessionRequest, v1.EndSessionResponse](
 			httpClient,
 			baseURL+AgentServiceEndSessionProcedure,
@@ -176,6 +228,10 @@ type agentServiceClient struct {
 	redeemLoginLink     *connect.Client[v1.RedeemLoginLinkRequest, v1.RedeemLoginLinkResponse]
 	beginProviderLogin  *connect.Client[v1.BeginProviderLoginRequest, v1.BeginProviderLoginResponse]
 	finishProviderLogin *connect.Client[v1.FinishProviderLoginRequest, v1.FinishProviderLoginResponse]
+	beginDeviceLogin    *connect.Client[v1.BeginDeviceLoginRequest, v1.BeginDeviceLoginResponse]
+	pollDeviceLogin     *connect.Client[v1.PollDeviceLoginRequest, v1.PollDeviceLoginResponse]
+	getDeviceLogin      *connect.Client[v1.GetDeviceLoginRequest, v1.GetDeviceLoginResponse]
+	answerDeviceLogin   *connect.Client[v1.AnswerDeviceLoginRequest, v1.AnswerDeviceLoginResponse]
 	endSession          *connect.Client[v1.EndSessionRequest, v1.EndSessionResponse]
 }
 
@@ -260,6 +316,42 @@ func (c *agentServiceClient) FinishProviderLogin(ctx context.Context, req *v1.Fi
 	return nil, err
 }
 
+// BeginDeviceLogin calls arbe.v1.AgentService.BeginDeviceLogin.
+func (c *agentServiceClient) BeginDeviceLogin(ctx context.Context, req *v1.BeginDeviceLoginRequest) (*v1.BeginDeviceLoginResponse, error) {
+	response, err := c.beginDeviceLogin.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PollDeviceLogin calls arbe.v1.AgentService.PollDeviceLogin.
+func (c *agentServiceClient) PollDeviceLogin(ctx context.Context, req *v1.PollDeviceLoginRequest) (*v1.PollDeviceLoginResponse, error) {
+	response, err := c.pollDeviceLogin.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetDeviceLogin calls arbe.v1.AgentService.GetDeviceLogin.
+func (c *agentServiceClient) GetDeviceLogin(ctx context.Context, req *v1.GetDeviceLoginRequest) (*v1.GetDeviceLoginResponse, error) {
+	response, err := c.getDeviceLogin.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// AnswerDeviceLogin calls arbe.v1.AgentService.AnswerDeviceLogin.
+func (c *agentServiceClient) AnswerDeviceLogin(ctx context.Context, req *v1.AnswerDeviceLoginRequest) (*v1.AnswerDeviceLoginResponse, error) {
+	response, err := c.answerDeviceLogin.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // EndSession calls arbe.v1.AgentService.EndSession.
 func (c *agentServiceClient) EndSession(ctx context.Context, req *v1.EndSessionRequest) (*v1.EndSessionResponse, error) {
 	response, err := c.endSession.CallUnary(ctx, connect.NewRequest(req))
@@ -292,6 +384,22 @@ type AgentServiceHandler interface {
 	BeginProviderLogin(context.Context, *v1.BeginProviderLoginRequest) (*v1.BeginProviderLoginResponse, error)
 	// FinishProviderLogin exchanges what the provider sent back for a browser session. It works once per begun login.
 	FinishProviderLogin(context.Context, *v1.FinishProviderLoginRequest) (*v1.FinishProviderLoginResponse, error)
+	// BeginDeviceLogin begins a login of a program that has no browser, in the manner of RFC 8628. Show its person the code and the
+	// page, and call PollDeviceLogin until somebody has approved the code on the page, or denied it. The login expires after ten
+	// minutes. This call needs no credential.
+	BeginDeviceLogin(context.Context, *v1.BeginDeviceLoginRequest) (*v1.BeginDeviceLoginResponse, error)
+	// PollDeviceLogin returns a session of the person who approved the login, once. Until somebody has answered, the response is
+	// empty. A program that polls more often than the interval gets a resource_exhausted with the reason SLOW_DOWN. A denied login is
+	// a permission_denied; one that has expired, was used or is not known is an unauthenticated. This call needs no other credential
+	// than the device code.
+	PollDeviceLogin(context.Context, *v1.PollDeviceLoginRequest) (*v1.PollDeviceLoginResponse, error)
+	// GetDeviceLogin returns what waits for an answer with a code. Show it to the person before they approve. A code that nobody
+	// shows is a not_found, and one that has expired or was answered a failed_precondition. After ten codes that nobody shows, the
+	// caller gets a resource_exhausted for ten minutes. The credential must be valid for all the caller's houses.
+	GetDeviceLogin(context.Context, *v1.GetDeviceLoginRequest) (*v1.GetDeviceLoginResponse, error)
+	// AnswerDeviceLogin approves or denies the login with a code. If you approve it, the program gets a session that acts as you. A
+	// code has one answer: repeating it succeeds, and another one fails. Errors and credentials are those of GetDeviceLogin.
+	AnswerDeviceLogin(context.Context, *v1.AnswerDeviceLoginRequest) (*v1.AnswerDeviceLoginResponse, error)
 	// EndSession ends the caller's browser session. Ending a session that has already ended succeeds.
 	EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error)
 }
@@ -360,6 +468,30 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("FinishProviderLogin")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceBeginDeviceLoginHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceBeginDeviceLoginProcedure,
+		svc.BeginDeviceLogin,
+		connect.WithSchema(agentServiceMethods.ByName("BeginDeviceLogin")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServicePollDeviceLoginHandler := connect.NewUnaryHandlerSimple(
+		AgentServicePollDeviceLoginProcedure,
+		svc.PollDeviceLogin,
+		connect.WithSchema(agentServiceMethods.ByName("PollDeviceLogin")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceGetDeviceLoginHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceGetDeviceLoginProcedure,
+		svc.GetDeviceLogin,
+		connect.WithSchema(agentServiceMethods.ByName("GetDeviceLogin")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceAnswerDeviceLoginHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceAnswerDeviceLoginProcedure,
+		svc.AnswerDeviceLogin,
+		connect.WithSchema(agentServiceMethods.ByName("AnswerDeviceLogin")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceEndSessionHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceEndSessionProcedure,
 		svc.EndSession,
@@ -386,6 +518,14 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceBeginProviderLoginHandler.ServeHTTP(w, r)
 		case AgentServiceFinishProviderLoginProcedure:
 			agentServiceFinishProviderLoginHandler.ServeHTTP(w, r)
+		case AgentServiceBeginDeviceLoginProcedure:
+			agentServiceBeginDeviceLoginHandler.ServeHTTP(w, r)
+		case AgentServicePollDeviceLoginProcedure:
+			agentServicePollDeviceLoginHandler.ServeHTTP(w, r)
+		case AgentServiceGetDeviceLoginProcedure:
+			agentServiceGetDeviceLoginHandler.ServeHTTP(w, r)
+		case AgentServiceAnswerDeviceLoginProcedure:
+			agentServiceAnswerDeviceLoginHandler.ServeHTTP(w, r)
 		case AgentServiceEndSessionProcedure:
 			agentServiceEndSessionHandler.ServeHTTP(w, r)
 		default:
@@ -431,6 +571,22 @@ func (UnimplementedAgentServiceHandler) BeginProviderLogin(context.Context, *v1.
 
 func (UnimplementedAgentServiceHandler) FinishProviderLogin(context.Context, *v1.FinishProviderLoginRequest) (*v1.FinishProviderLoginResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.FinishProviderLogin is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) BeginDeviceLogin(context.Context, *v1.BeginDeviceLoginRequest) (*v1.BeginDeviceLoginResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.BeginDeviceLogin is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) PollDeviceLogin(context.Context, *v1.PollDeviceLoginRequest) (*v1.PollDeviceLoginResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.PollDeviceLogin is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) GetDeviceLogin(context.Context, *v1.GetDeviceLoginRequest) (*v1.GetDeviceLoginResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.GetDeviceLogin is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) AnswerDeviceLogin(context.Context, *v1.AnswerDeviceLoginRequest) (*v1.AnswerDeviceLoginResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.AnswerDeviceLogin is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error) {

@@ -4,16 +4,18 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Verdict } from "./approval_pb.js";
+import { file_arbe_v1_approval } from "./approval_pb.js";
 import { file_buf_validate_validate } from "../../buf/validate/validate_pb.js";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file arbe/v1/agent.proto.
  */
 export const file_arbe_v1_agent: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2FnZW50LnByb3RvEgdhcmJlLnYxIoABCgVBZ2VudBIKCgJpZBgBIAEoCRIMCgRraW5kGAIgASgJEg8KB3J1bnRpbWUYAyABKAkSDAoEbmFtZRgEIAEoCRIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZoYW5kbGUYBiABKAkiDwoNV2hvQW1JUmVxdWVzdCKoAQoOV2hvQW1JUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EhIKCmNyZWRlbnRpYWwYAiABKAkSEAoIaG91c2VfaWQYAyABKAkSEQoJdGhyZWFkX2lkGAQgASgJEg4KBnNjb3BlcxgFIAMoCRIuCgpleHBpcmVzX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJmChJDcmVhdGVBZ2VudFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGGQSGgoHcnVudGltZRgDIAEoCUIJukgGcgQQARhAIjQKE0NyZWF0ZUFnZW50UmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IkQKD0dldEFnZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABASIxChBHZXRBZ2VudFJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudCJtChFMaXN0QWdlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJNChJMaXN0QWdlbnRzUmVzcG9uc2USHgoGYWdlbnRzGAEgAygLMg4uYXJiZS52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiGAoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdCJXChdDcmVhdGVMb2dpbkxpbmtSZXNwb25zZRIMCgRwYXRoGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjAKE0dldExvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiNQoUR2V0TG9naW5MaW5rUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IjMKFlJlZGVlbUxvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEieQoXUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQiLAoZQmVnaW5Qcm92aWRlckxvZ2luUmVxdWVzdBIPCgdjb25uZWN0GAEgASgIImkKGkJlZ2luUHJvdmlkZXJMb2dpblJlc3BvbnNlEgsKA3VybBgBIAEoCRIOCgZzZWNyZXQYAiABKAkSLgoKZXhwaXJlc19hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAilwEKGkZpbmlzaFByb3ZpZGVyTG9naW5SZXF1ZXN0EhgKBnNlY3JldBgBIAEoCUIIukgFcgMYyAESFwoFc3RhdGUYAiABKAlCCLpIBXIDGMgBEhYKBGNvZGUYAyABKAlCCLpIBXIDGIBAEhUKA2lzcxgEIAEoCUIIukgFcgMY9AMSFwoFZXJyb3IYBSABKAlCCLpIBXIDGMgBIn0KG0ZpbmlzaFByb3ZpZGVyTG9naW5SZXNwb25zZRIPCgdzZXNzaW9uGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBWFnZW50GAMgASgLMg4uYXJiZS52MS5BZ2VudCITChFFbmRTZXNzaW9uUmVxdWVzdCIUChJFbmRTZXNzaW9uUmVzcG9uc2UyqwYKDEFnZW50U2VydmljZRI+CgZXaG9BbUkSFi5hcmJlLnYxLldob0FtSVJlcXVlc3QaFy5hcmJlLnYxLldob0FtSVJlc3BvbnNlIgOQAgESSAoLQ3JlYXRlQWdlbnQSGy5hcmJlLnYxLkNyZWF0ZUFnZW50UmVxdWVzdBocLmFyYmUudjEuQ3JlYXRlQWdlbnRSZXNwb25zZRJECghHZXRBZ2VudBIYLmFyYmUudjEuR2V0QWdlbnRSZXF1ZXN0GhkuYXJiZS52MS5HZXRBZ2VudFJlc3BvbnNlIgOQAgESSgoKTGlzdEFnZW50cxIaLmFyYmUudjEuTGlzdEFnZW50c1JlcXVlc3QaGy5hcmJlLnYxLkxpc3RBZ2VudHNSZXNwb25zZSIDkAIBElQKD0NyZWF0ZUxvZ2luTGluaxIfLmFyYmUudjEuQ3JlYXRlTG9naW5MaW5rUmVxdWVzdBogLmFyYmUudjEuQ3JlYXRlTG9naW5MaW5rUmVzcG9uc2USSwoMR2V0TG9naW5MaW5rEhwuYXJiZS52MS5HZXRMb2dpbkxpbmtSZXF1ZXN0Gh0uYXJiZS52MS5HZXRMb2dpbkxpbmtSZXNwb25zZRJUCg9SZWRlZW1Mb2dpbkxpbmsSHy5hcmJlLnYxLlJlZGVlbUxvZ2luTGlua1JlcXVlc3QaIC5hcmJlLnYxLlJlZGVlbUxvZ2luTGlua1Jlc3BvbnNlEl0KEkJlZ2luUHJvdmlkZXJMb2dpbhIiLmFyYmUudjEuQmVnaW5Qcm92aWRlckxvZ2luUmVxdWVzdBojLmFyYmUudjEuQmVnaW5Qcm92aWRlckxvZ2luUmVzcG9uc2USYAoTRmluaXNoUHJvdmlkZXJMb2dpbhIjLmFyYmUudjEuRmluaXNoUHJvdmlkZXJMb2dpblJlcXVlc3QaJC5hcmJlLnYxLkZpbmlzaFByb3ZpZGVyTG9naW5SZXNwb25zZRJFCgpFbmRTZXNzaW9uEhouYXJiZS52MS5FbmRTZXNzaW9uUmVxdWVzdBobLmFyYmUudjEuRW5kU2Vzc2lvblJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2FnZW50LnByb3RvEgdhcmJlLnYxIoABCgVBZ2VudBIKCgJpZBgBIAEoCRIMCgRraW5kGAIgASgJEg8KB3J1bnRpbWUYAyABKAkSDAoEbmFtZRgEIAEoCRIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZoYW5kbGUYBiABKAkiDwoNV2hvQW1JUmVxdWVzdCKoAQoOV2hvQW1JUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EhIKCmNyZWRlbnRpYWwYAiABKAkSEAoIaG91c2VfaWQYAyABKAkSEQoJdGhyZWFkX2lkGAQgASgJEg4KBnNjb3BlcxgFIAMoCRIuCgpleHBpcmVzX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJmChJDcmVhdGVBZ2VudFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGGQSGgoHcnVudGltZRgDIAEoCUIJukgGcgQQARhAIjQKE0NyZWF0ZUFnZW50UmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IkQKD0dldEFnZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABASIxChBHZXRBZ2VudFJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudCJtChFMaXN0QWdlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJNChJMaXN0QWdlbnRzUmVzcG9uc2USHgoGYWdlbnRzGAEgAygLMg4uYXJiZS52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiGAoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdCJXChdDcmVhdGVMb2dpbkxpbmtSZXNwb25zZRIMCgRwYXRoGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjAKE0dldExvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiNQoUR2V0TG9naW5MaW5rUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IjMKFlJlZGVlbUxvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEieQoXUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQiLAoZQmVnaW5Qcm92aWRlckxvZ2luUmVxdWVzdBIPCgdjb25uZWN0GAEgASgIImkKGkJlZ2luUHJvdmlkZXJMb2dpblJlc3BvbnNlEgsKA3VybBgBIAEoCRIOCgZzZWNyZXQYAiABKAkSLgoKZXhwaXJlc19hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAilwEKGkZpbmlzaFByb3ZpZGVyTG9naW5SZXF1ZXN0EhgKBnNlY3JldBgBIAEoCUIIukgFcgMYyAESFwoFc3RhdGUYAiABKAlCCLpIBXIDGMgBEhYKBGNvZGUYAyABKAlCCLpIBXIDGIBAEhUKA2lzcxgEIAEoCUIIukgFcgMY9AMSFwoFZXJyb3IYBSABKAlCCLpIBXIDGMgBIn0KG0ZpbmlzaFByb3ZpZGVyTG9naW5SZXNwb25zZRIPCgdzZXNzaW9uGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBWFnZW50GAMgASgLMg4uYXJiZS52MS5BZ2VudCI0ChdCZWdpbkRldmljZUxvZ2luUmVxdWVzdBIZCgZjbGllbnQYASABKAlCCbpIBnIEEAEYZCKtAQoYQmVnaW5EZXZpY2VMb2dpblJlc3BvbnNlEhMKC2RldmljZV9jb2RlGAEgASgJEhEKCXVzZXJfY29kZRgCIAEoCRIMCgRwYXRoGAMgASgJEisKCGludGVydmFsGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjkKFlBvbGxEZXZpY2VMb2dpblJlcXVlc3QSHwoLZGV2aWNlX2NvZGUYASABKAlCCrpIB3IFEAEYyAEieQoXUG9sbERldmljZUxvZ2luUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQioQEKC0RldmljZUxvZ2luEhEKCXVzZXJfY29kZRgBIAEoCRIOCgZjbGllbnQYAiABKAkSDwoHYWRkcmVzcxgDIAEoCRIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI1ChVHZXREZXZpY2VMb2dpblJlcXVlc3QSHAoJdXNlcl9jb2RlGAEgASgJQgm6SAZyBBABGEAiPQoWR2V0RGV2aWNlTG9naW5SZXNwb25zZRIjCgVsb2dpbhgBIAEoCzIULmFyYmUudjEuRGV2aWNlTG9naW4iZwoYQW5zd2VyRGV2aWNlTG9naW5SZXF1ZXN0EhwKCXVzZXJfY29kZRgBIAEoCUIJukgGcgQQARhAEi0KB3ZlcmRpY3QYAiABKA4yEC5hcmJlLnYxLlZlcmRpY3RCCrpIB4IBBBgBGAIiQAoZQW5zd2VyRGV2aWNlTG9naW5SZXNwb25zZRIjCgVsb2dpbhgBIAEoCzIULmFyYmUudjEuRGV2aWNlTG9naW4iEwoRRW5kU2Vzc2lvblJlcXVlc3QiFAoSRW5kU2Vzc2lvblJlc3BvbnNlMokJCgxBZ2VudFNlcnZpY2USPgoGV2hvQW1JEhYuYXJiZS52MS5XaG9BbUlSZXF1ZXN0GhcuYXJiZS52MS5XaG9BbUlSZXNwb25zZSIDkAIBEkgKC0NyZWF0ZUFnZW50EhsuYXJiZS52MS5DcmVhdGVBZ2VudFJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUFnZW50UmVzcG9uc2USRAoIR2V0QWdlbnQSGC5hcmJlLnYxLkdldEFnZW50UmVxdWVzdBoZLmFyYmUudjEuR2V0QWdlbnRSZXNwb25zZSIDkAIBEkoKCkxpc3RBZ2VudHMSGi5hcmJlLnYxLkxpc3RBZ2VudHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0QWdlbnRzUmVzcG9uc2UiA5ACARJUCg9DcmVhdGVMb2dpbkxpbmsSHy5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1JlcXVlc3QaIC5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1Jlc3BvbnNlEksKDEdldExvZ2luTGluaxIcLmFyYmUudjEuR2V0TG9naW5MaW5rUmVxdWVzdBodLmFyYmUudjEuR2V0TG9naW5MaW5rUmVzcG9uc2USVAoPUmVkZWVtTG9naW5MaW5rEh8uYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXF1ZXN0GiAuYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXNwb25zZRJdChJCZWdpblByb3ZpZGVyTG9naW4SIi5hcmJlLnYxLkJlZ2luUHJvdmlkZXJMb2dpblJlcXVlc3QaIy5hcmJlLnYxLkJlZ2luUHJvdmlkZXJMb2dpblJlc3BvbnNlEmAKE0ZpbmlzaFByb3ZpZGVyTG9naW4SIy5hcmJlLnYxLkZpbmlzaFByb3ZpZGVyTG9naW5SZXF1ZXN0GiQuYXJiZS52MS5GaW5pc2hQcm92aWRlckxvZ2luUmVzcG9uc2USVwoQQmVnaW5EZXZpY2VMb2dpbhIgLmFyYmUudjEuQmVnaW5EZXZpY2VMb2dpblJlcXVlc3QaIS5hcmJlLnYxLkJlZ2luRGV2aWNlTG9naW5SZXNwb25zZRJUCg9Qb2xsRGV2aWNlTG9naW4SHy5hcmJlLnYxLlBvbGxEZXZpY2VMb2dpblJlcXVlc3QaIC5hcmJlLnYxLlBvbGxEZXZpY2VMb2dpblJlc3BvbnNlElEKDkdldERldmljZUxvZ2luEh4uYXJiZS52MS5HZXREZXZpY2VMb2dpblJlcXVlc3QaHy5hcmJlLnYxLkdldERldmljZUxvZ2luUmVzcG9uc2USWgoRQW5zd2VyRGV2aWNlTG9naW4SIS5hcmJlLnYxLkFuc3dlckRldmljZUxvZ2luUmVxdWVzdBoiLmFyYmUudjEuQW5zd2VyRGV2aWNlTG9naW5SZXNwb25zZRJFCgpFbmRTZXNzaW9uEhouYXJiZS52MS5FbmRTZXNzaW9uUmVxdWVzdBobLmFyYmUudjEuRW5kU2Vzc2lvblJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_approval, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Agent is an actor: a human or a bot.
@@ -502,6 +504,239 @@ export const FinishProviderLoginResponseSchema: GenMessage<FinishProviderLoginRe
   messageDesc(file_arbe_v1_agent, 18);
 
 /**
+ * @generated from message arbe.v1.BeginDeviceLoginRequest
+ */
+export type BeginDeviceLoginRequest = Message<"arbe.v1.BeginDeviceLoginRequest"> & {
+  /**
+   * What logs in, in words that its person recognises: the program and the machine, such as "arbe on build-7".
+   *
+   * @generated from field: string client = 1;
+   */
+  client: string;
+};
+
+/**
+ * Describes the message arbe.v1.BeginDeviceLoginRequest.
+ * Use `create(BeginDeviceLoginRequestSchema)` to create a new message.
+ */
+export const BeginDeviceLoginRequestSchema: GenMessage<BeginDeviceLoginRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 19);
+
+/**
+ * @generated from message arbe.v1.BeginDeviceLoginResponse
+ */
+export type BeginDeviceLoginResponse = Message<"arbe.v1.BeginDeviceLoginResponse"> & {
+  /**
+   * The secret of the program for PollDeviceLogin. Show it to nobody.
+   *
+   * @generated from field: string device_code = 1;
+   */
+  deviceCode: string;
+
+  /**
+   * The code to show, such as "BCDF-GHJK".
+   *
+   * @generated from field: string user_code = 2;
+   */
+  userCode: string;
+
+  /**
+   * The path of the page that approves it, with the code: "/login/device?code=…". Append it to the server's address. Without the
+   * query, the page asks for the code.
+   *
+   * @generated from field: string path = 3;
+   */
+  path: string;
+
+  /**
+   * How long to wait before each poll.
+   *
+   * @generated from field: google.protobuf.Duration interval = 4;
+   */
+  interval?: Duration | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp expires_at = 5;
+   */
+  expiresAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.BeginDeviceLoginResponse.
+ * Use `create(BeginDeviceLoginResponseSchema)` to create a new message.
+ */
+export const BeginDeviceLoginResponseSchema: GenMessage<BeginDeviceLoginResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 20);
+
+/**
+ * @generated from message arbe.v1.PollDeviceLoginRequest
+ */
+export type PollDeviceLoginRequest = Message<"arbe.v1.PollDeviceLoginRequest"> & {
+  /**
+   * @generated from field: string device_code = 1;
+   */
+  deviceCode: string;
+};
+
+/**
+ * Describes the message arbe.v1.PollDeviceLoginRequest.
+ * Use `create(PollDeviceLoginRequestSchema)` to create a new message.
+ */
+export const PollDeviceLoginRequestSchema: GenMessage<PollDeviceLoginRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 21);
+
+/**
+ * @generated from message arbe.v1.PollDeviceLoginResponse
+ */
+export type PollDeviceLoginResponse = Message<"arbe.v1.PollDeviceLoginResponse"> & {
+  /**
+   * The session's token, as in RedeemLoginLinkResponse. Empty if nobody has answered yet.
+   *
+   * @generated from field: string session = 1;
+   */
+  session: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp expires_at = 2;
+   */
+  expiresAt?: Timestamp | undefined;
+
+  /**
+   * @generated from field: arbe.v1.Agent agent = 3;
+   */
+  agent?: Agent | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.PollDeviceLoginResponse.
+ * Use `create(PollDeviceLoginResponseSchema)` to create a new message.
+ */
+export const PollDeviceLoginResponseSchema: GenMessage<PollDeviceLoginResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 22);
+
+/**
+ * DeviceLogin is a login of a program that waits for an answer.
+ *
+ * @generated from message arbe.v1.DeviceLogin
+ */
+export type DeviceLogin = Message<"arbe.v1.DeviceLogin"> & {
+  /**
+   * The code, written as the program shows it.
+   *
+   * @generated from field: string user_code = 1;
+   */
+  userCode: string;
+
+  /**
+   * What logs in, in its own words. Anybody can claim anything here.
+   *
+   * @generated from field: string client = 2;
+   */
+  client: string;
+
+  /**
+   * The IP address from which it was begun. Empty if the server does not know it, such as behind a proxy of another machine.
+   *
+   * @generated from field: string address = 3;
+   */
+  address: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp created_at = 4;
+   */
+  createdAt?: Timestamp | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp expires_at = 5;
+   */
+  expiresAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.DeviceLogin.
+ * Use `create(DeviceLoginSchema)` to create a new message.
+ */
+export const DeviceLoginSchema: GenMessage<DeviceLogin> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 23);
+
+/**
+ * @generated from message arbe.v1.GetDeviceLoginRequest
+ */
+export type GetDeviceLoginRequest = Message<"arbe.v1.GetDeviceLoginRequest"> & {
+  /**
+   * The code. Case, spaces and dashes do not matter.
+   *
+   * @generated from field: string user_code = 1;
+   */
+  userCode: string;
+};
+
+/**
+ * Describes the message arbe.v1.GetDeviceLoginRequest.
+ * Use `create(GetDeviceLoginRequestSchema)` to create a new message.
+ */
+export const GetDeviceLoginRequestSchema: GenMessage<GetDeviceLoginRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 24);
+
+/**
+ * @generated from message arbe.v1.GetDeviceLoginResponse
+ */
+export type GetDeviceLoginResponse = Message<"arbe.v1.GetDeviceLoginResponse"> & {
+  /**
+   * @generated from field: arbe.v1.DeviceLogin login = 1;
+   */
+  login?: DeviceLogin | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.GetDeviceLoginResponse.
+ * Use `create(GetDeviceLoginResponseSchema)` to create a new message.
+ */
+export const GetDeviceLoginResponseSchema: GenMessage<GetDeviceLoginResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 25);
+
+/**
+ * @generated from message arbe.v1.AnswerDeviceLoginRequest
+ */
+export type AnswerDeviceLoginRequest = Message<"arbe.v1.AnswerDeviceLoginRequest"> & {
+  /**
+   * See GetDeviceLoginRequest.user_code.
+   *
+   * @generated from field: string user_code = 1;
+   */
+  userCode: string;
+
+  /**
+   * @generated from field: arbe.v1.Verdict verdict = 2;
+   */
+  verdict: Verdict;
+};
+
+/**
+ * Describes the message arbe.v1.AnswerDeviceLoginRequest.
+ * Use `create(AnswerDeviceLoginRequestSchema)` to create a new message.
+ */
+export const AnswerDeviceLoginRequestSchema: GenMessage<AnswerDeviceLoginRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 26);
+
+/**
+ * @generated from message arbe.v1.AnswerDeviceLoginResponse
+ */
+export type AnswerDeviceLoginResponse = Message<"arbe.v1.AnswerDeviceLoginResponse"> & {
+  /**
+   * @generated from field: arbe.v1.DeviceLogin login = 1;
+   */
+  login?: DeviceLogin | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.AnswerDeviceLoginResponse.
+ * Use `create(AnswerDeviceLoginResponseSchema)` to create a new message.
+ */
+export const AnswerDeviceLoginResponseSchema: GenMessage<AnswerDeviceLoginResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 27);
+
+/**
  * @generated from message arbe.v1.EndSessionRequest
  */
 export type EndSessionRequest = Message<"arbe.v1.EndSessionRequest"> & {
@@ -512,7 +747,7 @@ export type EndSessionRequest = Message<"arbe.v1.EndSessionRequest"> & {
  * Use `create(EndSessionRequestSchema)` to create a new message.
  */
 export const EndSessionRequestSchema: GenMessage<EndSessionRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 19);
+  messageDesc(file_arbe_v1_agent, 28);
 
 /**
  * @generated from message arbe.v1.EndSessionResponse
@@ -525,7 +760,7 @@ export type EndSessionResponse = Message<"arbe.v1.EndSessionResponse"> & {
  * Use `create(EndSessionResponseSchema)` to create a new message.
  */
 export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 20);
+  messageDesc(file_arbe_v1_agent, 29);
 
 /**
  * AgentService manages agents: people and bots. An agent is global, and belongs to houses by membership.
@@ -625,6 +860,54 @@ export const AgentService: GenService<{
     methodKind: "unary";
     input: typeof FinishProviderLoginRequestSchema;
     output: typeof FinishProviderLoginResponseSchema;
+  },
+  /**
+   * BeginDeviceLogin begins a login of a program that has no browser, in the manner of RFC 8628. Show its person the code and the
+   * page, and call PollDeviceLogin until somebody has approved the code on the page, or denied it. The login expires after ten
+   * minutes. This call needs no credential.
+   *
+   * @generated from rpc arbe.v1.AgentService.BeginDeviceLogin
+   */
+  beginDeviceLogin: {
+    methodKind: "unary";
+    input: typeof BeginDeviceLoginRequestSchema;
+    output: typeof BeginDeviceLoginResponseSchema;
+  },
+  /**
+   * PollDeviceLogin returns a session of the person who approved the login, once. Until somebody has answered, the response is
+   * empty. A program that polls more often than the interval gets a resource_exhausted with the reason SLOW_DOWN. A denied login is
+   * a permission_denied; one that has expired, was used or is not known is an unauthenticated. This call needs no other credential
+   * than the device code.
+   *
+   * @generated from rpc arbe.v1.AgentService.PollDeviceLogin
+   */
+  pollDeviceLogin: {
+    methodKind: "unary";
+    input: typeof PollDeviceLoginRequestSchema;
+    output: typeof PollDeviceLoginResponseSchema;
+  },
+  /**
+   * GetDeviceLogin returns what waits for an answer with a code. Show it to the person before they approve. A code that nobody
+   * shows is a not_found, and one that has expired or was answered a failed_precondition. After ten codes that nobody shows, the
+   * caller gets a resource_exhausted for ten minutes. The credential must be valid for all the caller's houses.
+   *
+   * @generated from rpc arbe.v1.AgentService.GetDeviceLogin
+   */
+  getDeviceLogin: {
+    methodKind: "unary";
+    input: typeof GetDeviceLoginRequestSchema;
+    output: typeof GetDeviceLoginResponseSchema;
+  },
+  /**
+   * AnswerDeviceLogin approves or denies the login with a code. If you approve it, the program gets a session that acts as you. A
+   * code has one answer: repeating it succeeds, and another one fails. Errors and credentials are those of GetDeviceLogin.
+   *
+   * @generated from rpc arbe.v1.AgentService.AnswerDeviceLogin
+   */
+  answerDeviceLogin: {
+    methodKind: "unary";
+    input: typeof AnswerDeviceLoginRequestSchema;
+    output: typeof AnswerDeviceLoginResponseSchema;
   },
   /**
    * EndSession ends the caller's browser session. Ending a session that has already ended succeeds.
