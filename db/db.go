@@ -131,7 +131,7 @@ func (d *DB) Pool() *pgxpool.Pool { return d.pool }
 // A database that does not answer in time counts as a lost connection, because a machine or network that fails sends no
 // message.
 func (d *DB) In(ctx context.Context, scope Scope, f func(tx pgx.Tx) error) error {
-	begin, err := scope.begin()
+	begin, err := scope.begin(credentialIn(ctx))
 	if err != nil {
 		return err
 	}
@@ -190,11 +190,12 @@ var (
 
 // begin returns the statement that opens a transaction and sets its scope in one round trip. The ids are validated,
 // because SET LOCAL takes no parameters, and they become part of the statement.
-func (s Scope) begin() (string, error) {
+func (s Scope) begin(shown Credential) (string, error) {
 	if !shortID.MatchString(s.House) || !uuid.MatchString(s.Agent) {
 		return "", fault.New(fault.NotFound, "there is no such house or agent", "check the id")
 	}
 	begin := fmt.Sprintf("begin; set local app.house_id = '%s'; set local app.agent_id = '%s'", s.House, s.Agent)
+	begin += shown.statement(s.Agent)
 	if s.GenericPlans {
 		begin += "; set local plan_cache_mode = force_generic_plan"
 	}

@@ -232,6 +232,61 @@ CREATE FUNCTION public.artifact_bytes() RETURNS bigint
   select coalesce(sum(b.size), 0)::bigint from public.blobs b
 $$;
 
+CREATE FUNCTION public.audit_change() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+declare
+  was     jsonb := to_jsonb(old);
+  becomes jsonb := to_jsonb(new);
+  r       jsonb := coalesce(becomes, was);
+  tenant  text := case tg_table_name when 'houses' then r ->> 'id' when 'agents' then current_house() else r ->> 'house_id' end;
+  subject text := tg_argv[0];
+  label   text := r ->> tg_argv[2];
+  ignored text[] := tg_argv[3];
+  plain   text[] := tg_argv[4];
+  part    text := tg_argv[5];
+  did     text := case tg_op when 'INSERT' then 'created' when 'DELETE' then 'deleted' else 'changed' end;
+  how     text := coalesce(current_setting('app.via', true), '');
+  diff    jsonb;
+begin
+  -- The log ends with its house. A key for all houses of a person is in none.
+  if not exists (select from houses h where h.id = tenant) then
+    return null;
+  end if;
+  select coalesce(jsonb_object_agg(case f when 'revision' then 'value' else f end,
+      case when f = any (plain) then jsonb_build_array(left(was ->> f, 200), left(becomes ->> f, 200)) end), '{}') into diff
+    from jsonb_object_keys(r) f
+    where f <> all (ignored) and was -> f is distinct from becomes -> f
+      and (tg_op = 'UPDATE' or f = any (plain) and f <> tg_argv[2] and coalesce(r ->> f, '') not in ('', '[]', '{}'));
+  if tg_op = 'UPDATE' and diff = '{}' then
+    return null;
+  end if;
+  if part is not null then
+    did := 'changed';
+    diff := jsonb_build_object(part, diff -> plain[1]);
+  end if;
+  if tg_table_name = 'bots' then
+    label := '@' || label;
+  elsif subject in ('member', 'bot') then
+    select case a.kind when 'bot' then 'bot' else subject end, coalesce('@' || b.handle, a.name) into subject, label
+      from agents a left join bots b on b.house_id = tenant and b.agent_id = a.id where a.id = (r ->> tg_argv[1])::uuid;
+  elsif subject = 'house' then
+    select h.name into label from houses h where h.id = tenant;
+  end if;
+  insert into audit_events as e (house_id, actor_id, actor_kind, actor_name, via, key_name, action, subject_kind, subject_id, subject_name, changes)
+    select tenant, current_agent(), coalesce(a.kind, ''), left(coalesce('@' || b.handle, a.name, ''), 200), convert_from(decode(split_part(how, ':', 1), 'hex'), 'UTF8'),
+      convert_from(decode(split_part(how, ':', 2), 'hex'), 'UTF8'), did, subject, r ->> tg_argv[1], left(coalesce(label, ''), 200),
+      case did when 'deleted' then '{}' else diff end
+    from (select) one left join agents a on a.id = current_agent() left join bots b on b.house_id = tenant and b.agent_id = a.id
+  on conflict (house_id, at, xact, subject_kind, subject_id) do update set
+    action = case when 'deleted' in (e.action, excluded.action) then 'deleted' when 'created' in (e.action, excluded.action) then 'created' else 'changed' end,
+    changes = case when 'deleted' in (e.action, excluded.action) then '{}' else e.changes || excluded.changes end,
+    -- The last events of a bot that is deleted no longer find its handle.
+    subject_name = case when e.subject_name like '@%' and excluded.subject_name not like '@%' then e.subject_name else excluded.subject_name end;
+  return null;
+end $$;
+
 CREATE FUNCTION public.begin_decisions() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -460,6 +515,18 @@ begin
   update public.decisions d set decided = m.upto
     from unnest(p_streams, p_from, p_to) m (stream_id, behind, upto)
     where d.stream_id = m.stream_id and d.decided >= m.behind and d.decided < m.upto;
+end $$;
+
+CREATE FUNCTION public.delete_audit_events(p_before timestamp with time zone, p_most integer) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+declare
+  deleted bigint;
+begin
+  delete from audit_events where ctid in (select e.ctid from audit_events e where e.at < p_before order by e.at limit p_most);
+  get diagnostics deleted = row_count;
+  return deleted;
 end $$;
 
 CREATE FUNCTION public.delete_entries_of_stream() RETURNS trigger
@@ -1704,6 +1771,36 @@ COMMENT ON COLUMN public.artifacts.agent_id IS 'Who created it; null for arbe it
 COMMENT ON COLUMN public.artifacts.thread_id IS 'The thread that produced it; null for none, or after the thread was deleted.';
 
 COMMENT ON COLUMN public.artifacts.stream_id IS 'The log of that thread. The artifact is deleted with the log, which forks of the thread keep.';
+
+CREATE TABLE public.audit_events (
+    id text DEFAULT public.generate_short_id() NOT NULL,
+    house_id text NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    xact xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    actor_id uuid,
+    actor_kind text DEFAULT ''::text NOT NULL,
+    actor_name text DEFAULT ''::text NOT NULL,
+    via text DEFAULT ''::text NOT NULL,
+    key_name text DEFAULT ''::text NOT NULL,
+    action text NOT NULL,
+    subject_kind text NOT NULL,
+    subject_id text NOT NULL,
+    subject_name text DEFAULT ''::text NOT NULL,
+    changes jsonb DEFAULT '{}'::jsonb NOT NULL,
+    CONSTRAINT audit_events_action_check CHECK ((action = ANY (ARRAY['created'::text, 'changed'::text, 'deleted'::text])))
+);
+
+COMMENT ON TABLE public.audit_events IS 'Who changed what in the administration of a house. Only the function audit_change writes it.';
+
+COMMENT ON COLUMN public.audit_events.xact IS 'The transaction. All its changes of one subject are one event.';
+
+COMMENT ON COLUMN public.audit_events.actor_id IS 'The person or bot; null for arbe itself or somebody with access to the database. Their name and the subject''s are those of that time.';
+
+COMMENT ON COLUMN public.audit_events.via IS 'browser, cli, api or token; empty if it is not known.';
+
+COMMENT ON COLUMN public.audit_events.key_name IS 'The name of the API key that the actor showed; empty for other credentials.';
+
+COMMENT ON COLUMN public.audit_events.changes IS 'By the name of the column: [before, after], or null if the log must not have the values.';
 
 CREATE TABLE public.blob_chunks (
     house_id text NOT NULL,
@@ -3013,6 +3110,12 @@ ALTER TABLE ONLY public.artifacts
 ALTER TABLE ONLY public.artifacts
     ADD CONSTRAINT artifacts_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.audit_events
+    ADD CONSTRAINT audit_events_house_id_at_xact_subject_kind_subject_id_key UNIQUE (house_id, at, xact, subject_kind, subject_id);
+
+ALTER TABLE ONLY public.audit_events
+    ADD CONSTRAINT audit_events_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.blob_chunks
     ADD CONSTRAINT blob_chunks_pkey PRIMARY KEY (house_id, blob_id, start);
 
@@ -3339,6 +3442,10 @@ CREATE INDEX artifacts_stream_id_created_at_id_idx ON public.artifacts USING btr
 
 CREATE INDEX artifacts_thread_id_idx ON public.artifacts USING btree (thread_id) WHERE (thread_id IS NOT NULL);
 
+CREATE INDEX audit_events_at_idx ON public.audit_events USING btree (at);
+
+CREATE INDEX audit_events_house_id_at_id_idx ON public.audit_events USING btree (house_id, at, id);
+
 CREATE INDEX blob_garbage_due_at_idx ON public.blob_garbage USING btree (due_at);
 
 CREATE INDEX chat_edits_by_thread ON public.chat_edits USING btree (house_id, thread_id);
@@ -3587,6 +3694,38 @@ CREATE CONSTRAINT TRIGGER agent_renamed AFTER UPDATE ON public.agents DEFERRABLE
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON public.entries FOR EACH ROW EXECUTE FUNCTION public.entries_are_append_only();
 
+CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.activation_policies FOR EACH ROW EXECUTE FUNCTION public.audit_change('bot', 'agent_id', '', '{created_at,updated_at}', '{}', 'policies');
+
+CREATE TRIGGER audit AFTER UPDATE OF name ON public.agents FOR EACH ROW EXECUTE FUNCTION public.audit_change('bot', 'id', '', '{}', '{name}');
+
+CREATE TRIGGER audit AFTER INSERT OR UPDATE ON public.api_keys FOR EACH ROW EXECUTE FUNCTION public.audit_change('api_key', 'id', 'name', '{created_at,last_used_at}', '{name,agent_id,expires_at,revoked_at}');
+
+CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.bots FOR EACH ROW EXECUTE FUNCTION public.audit_change('bot', 'agent_id', 'handle', '{created_at,updated_at,looks}', '{handle,model,think,ask,limits}');
+
+CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.environments FOR EACH ROW EXECUTE FUNCTION public.audit_change('environment', 'id', 'name', '{created_at,rebuilds}', '{name}');
+
+CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.group_roles FOR EACH ROW EXECUTE FUNCTION public.audit_change('member', 'agent_id', '', '{}', '{role}', 'group_role');
+
+CREATE TRIGGER audit AFTER UPDATE ON public.house_keys FOR EACH ROW EXECUTE FUNCTION public.audit_change('house', 'house_id', '', '{}', '{}', 'secret_key');
+
+CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.houses FOR EACH ROW EXECUTE FUNCTION public.audit_change('house', 'id', 'name', '{created_at,roster,belongs_to,primary_thread_id}', '{name,default_environment_id,default_model,limits,fallback_models,ask}');
+
+CREATE TRIGGER audit AFTER INSERT OR UPDATE ON public.invites FOR EACH ROW EXECUTE FUNCTION public.audit_change('invite', 'id', 'note', '{created_at}', '{role,expires_at,used_at,revoked_at}');
+
+CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.members FOR EACH ROW EXECUTE FUNCTION public.audit_change('member', 'agent_id', '', '{joined_at,read_from}', '{role}');
+
+CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.model_endpoints FOR EACH ROW EXECUTE FUNCTION public.audit_change('model_endpoint', 'name', 'name', '{created_at,key_made}', '{dialect,secret_name}');
+
+CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.secrets FOR EACH ROW EXECUTE FUNCTION public.audit_change('secret', 'id', 'name', '{created_at,redacted,set_by,set_at,used_at,vault_secret_id}', '{name}');
+
+CREATE TRIGGER audit AFTER DELETE ON public.threads FOR EACH ROW EXECUTE FUNCTION public.audit_change('thread', 'id', 'name', '{}', '{}');
+
+CREATE TRIGGER audit_deleted AFTER DELETE ON public.api_keys FOR EACH ROW WHEN (((old.revoked_at IS NULL) AND ((old.expires_at IS NULL) OR (old.expires_at > now())))) EXECUTE FUNCTION public.audit_change('api_key', 'id', 'name', '{}', '{}');
+
+CREATE TRIGGER audit_deleted AFTER DELETE ON public.invites FOR EACH ROW WHEN (((old.used_at IS NULL) AND (old.revoked_at IS NULL) AND (old.expires_at > now()))) EXECUTE FUNCTION public.audit_change('invite', 'id', 'note', '{}', '{}');
+
+CREATE TRIGGER audit_tokens AFTER UPDATE OF token_epoch ON public.threads FOR EACH ROW EXECUTE FUNCTION public.audit_change('thread', 'id', 'name', '{updated_at}', '{}', 'tokens');
+
 CREATE TRIGGER begin_decisions AFTER INSERT ON public.threads FOR EACH ROW EXECUTE FUNCTION public.begin_decisions();
 
 CREATE TRIGGER begin_fork AFTER INSERT ON public.streams FOR EACH ROW WHEN ((new.source_id IS NOT NULL)) EXECUTE FUNCTION public.begin_fork();
@@ -3765,6 +3904,9 @@ ALTER TABLE ONLY public.artifacts
 
 ALTER TABLE ONLY public.artifacts
     ADD CONSTRAINT artifacts_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE SET NULL (thread_id);
+
+ALTER TABLE ONLY public.audit_events
+    ADD CONSTRAINT audit_events_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.blob_chunks
     ADD CONSTRAINT blob_chunks_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
@@ -3963,6 +4105,8 @@ ALTER TABLE public.approvals ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.artifacts ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.audit_events ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.blob_chunks ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.blobs ENABLE ROW LEVEL SECURITY;
@@ -4087,6 +4231,10 @@ CREATE POLICY tenant ON public.approvals TO arbe_app USING ((house_id = public.c
 
 CREATE POLICY tenant ON public.artifacts TO arbe_app USING ((house_id = public.current_house()));
 
+CREATE POLICY tenant ON public.audit_events TO arbe_app USING (((house_id = public.current_house()) AND ((public.current_agent() IS NULL) OR (EXISTS ( SELECT
+   FROM public.members m
+  WHERE ((m.house_id = public.current_house()) AND (m.agent_id = public.current_agent()) AND (m.role = 'owner'::text)))))));
+
 CREATE POLICY tenant ON public.blob_chunks TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.blobs TO arbe_app USING ((house_id = public.current_house()));
@@ -4194,6 +4342,8 @@ GRANT ALL ON FUNCTION public.append_one(p_stream bigint, p_house text, p_seq big
 REVOKE ALL ON FUNCTION public.artifact_bytes() FROM PUBLIC;
 GRANT ALL ON FUNCTION public.artifact_bytes() TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.audit_change() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION public.begin_decisions() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.begin_device_login(p_device bytea, p_code bytea, p_client text, p_address text, p_expires_at timestamp with time zone, p_most integer, p_most_of_address integer) FROM PUBLIC;
@@ -4241,6 +4391,9 @@ GRANT ALL ON FUNCTION public.current_house() TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.decide_idle(p_streams bigint[], p_from bigint[], p_to bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.decide_idle(p_streams bigint[], p_from bigint[], p_to bigint[]) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.delete_audit_events(p_before timestamp with time zone, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.delete_audit_events(p_before timestamp with time zone, p_most integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.delete_entries_of_stream() FROM PUBLIC;
 
@@ -4501,6 +4654,8 @@ GRANT INSERT(epoch) ON TABLE public.approvals TO arbe_app;
 GRANT INSERT(question) ON TABLE public.approvals TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.artifacts TO arbe_app;
+
+GRANT SELECT ON TABLE public.audit_events TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.blob_chunks TO arbe_app;
 

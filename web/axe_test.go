@@ -159,6 +159,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		"a sandbox":       {"/sandboxes/" + box, "!!document.querySelector('.rows')"},
 		"keys":            {home + "/keys", "!!document.querySelector('.rows')"},
 		"models":          {home + "/models", "!!document.querySelector('.rows')"},
+		"audit log":       {home + "/audit", "!!document.querySelector('.rows')"},
 		"secrets":         {home + "/secrets", "!!document.querySelector('.rows')"},
 		"a code":          {device.Path, "!!document.querySelector('.device-answer')"},
 		"no code":         {"/login/device", "!!document.querySelector('.fields')"},

@@ -117,6 +117,7 @@ func (a *app) houseRoutes() []route {
 		{"POST /houses/{house}/models/fallbacks", a.page(a.chooseFallbacks)},
 		{"POST /houses/{house}/models/servers", a.page(a.addServer)},
 		{"POST /houses/{house}/models/servers/{name}/remove", a.page(a.removeServer)},
+		{"GET /houses/{house}/audit", a.page(a.audit)},
 		{"GET /houses/{house}/secrets", a.page(a.secrets)},
 		{"POST /houses/{house}/secrets", a.page(a.setSecret)},
 		{"POST /houses/{house}/secrets/{name}/delete", a.page(a.deleteSecret)},

@@ -56,6 +56,7 @@ var jsonCalls = []struct {
 	{line: "house list"},
 	{line: "house limit 20"},
 	{line: "house ask say"},
+	{line: "house audit"},
 	{line: "auth whoami", keep: "me=id"},
 	{line: "auth status"},
 	{line: "login"},

@@ -33,7 +33,7 @@ func artifact(a *app) *cobra.Command {
 }
 
 func house(a *app) *cobra.Command {
-	return group(a, "house", "List, create and rename houses, and limit what their bots cost", houseList, houseCreate, houseRename, houseLimit, houseAsk)
+	return group(a, "house", "List, create and rename houses, limit what their bots cost, and list who changed what", houseList, houseCreate, houseRename, houseLimit, houseAsk, houseAudit)
 }
 
 func member(a *app) *cobra.Command {

@@ -107,6 +107,29 @@ type Artifact struct {
 	CreatedAt  time.Time
 }
 
+// Who changed what in the administration of a house. Only the function audit_change writes it.
+type AuditEvent struct {
+	ID      string
+	HouseID string
+	At      time.Time
+	// The transaction. All its changes of one subject are one event.
+	Xact pgtype.Uint64
+	// The person or bot; null for arbe itself or somebody with access to the database. Their name and the subject's are those of that time.
+	ActorID   *string
+	ActorKind string
+	ActorName string
+	// browser, cli, api or token; empty if it is not known.
+	Via string
+	// The name of the API key that the actor showed; empty for other credentials.
+	KeyName     string
+	Action      string
+	SubjectKind string
+	SubjectID   string
+	SubjectName string
+	// By the name of the column: [before, after], or null if the log must not have the values.
+	Changes json.RawMessage
+}
+
 // The content of artifacts. There is one row per content and house, so that no house can find out what another one has.
 type Blob struct {
 	// Together with the house, the key of the bytes in the blob store.

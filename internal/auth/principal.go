@@ -6,6 +6,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
@@ -77,8 +78,18 @@ func (p Principal) Via() entry.Via {
 
 type principalKey struct{}
 
-// With returns a context that carries p as its principal.
+// With returns a context that carries p as its principal. Its transactions record p's credential.
 func (p Principal) With(ctx context.Context) context.Context {
+	via := "api"
+	switch {
+	case p.Thread != "":
+		via = "token"
+	case p.Browser:
+		via = "browser"
+	case p.CLI:
+		via = "cli"
+	}
+	ctx = db.WithCredential(ctx, db.Credential{Agent: p.Agent, Via: via, Key: p.Key})
 	return context.WithValue(ctx, principalKey{}, p)
 }
 

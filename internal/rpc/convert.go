@@ -117,6 +117,22 @@ func wireInvite(i house.Invite) *arbev1.Invite {
 		CreatedAt: timestamp(i.CreatedAt), ExpiresAt: timestamp(i.ExpiresAt)}
 }
 
+func wireAuditEvent(e house.AuditEvent) *arbev1.AuditEvent {
+	return &arbev1.AuditEvent{Id: e.ID, At: timestamp(e.At), ActorAgentId: e.Actor.ID, ActorKind: e.Actor.Kind, ActorName: shown(e.Actor.Name), Via: e.Via,
+		KeyName: shown(e.Key), Action: e.Action, SubjectKind: e.SubjectKind, SubjectId: e.SubjectID, SubjectName: shown(e.SubjectName), Changes: each(e.Changes, wireAuditChange)}
+}
+
+func wireAuditChange(c house.AuditChange) *arbev1.AuditChange {
+	wire := &arbev1.AuditChange{Field: c.Field}
+	if c.Before != nil {
+		wire.Before = new(shown(*c.Before))
+	}
+	if c.After != nil {
+		wire.After = new(shown(*c.After))
+	}
+	return wire
+}
+
 func wireThread(t thread.Thread) *arbev1.Thread {
 	parent := &arbev1.Parent{Kind: "house", Id: t.House}
 	if t.ParentThread != "" {

@@ -163,6 +163,7 @@ var good = map[string]func(things) proto.Message{
 	"ArtifactService.DeleteArtifact": func(of things) proto.Message { return &arbev1.DeleteArtifactRequest{Id: of.artifact} },
 	"HouseService.CreateInvite":      func(of things) proto.Message { return &arbev1.CreateInviteRequest{HouseId: of.house} },
 	"HouseService.ListInvites":       func(of things) proto.Message { return &arbev1.ListInvitesRequest{HouseId: of.house} },
+	"HouseService.ListAuditEvents":   func(of things) proto.Message { return &arbev1.ListAuditEventsRequest{HouseId: of.house} },
 	"HouseService.RevokeInvite": func(of things) proto.Message {
 		return &arbev1.RevokeInviteRequest{HouseId: of.house, Id: of.invite}
 	},

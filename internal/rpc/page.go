@@ -37,6 +37,7 @@ var (
 var (
 	houseList       = list{"houses", shortID}
 	memberList      = list{"members", agentID}
+	auditList       = list{"audit events", shortID}
 	inviteList      = list{"invites", shortID}
 	threadList      = list{"threads", shortID}
 	approvalList    = list{"approvals", shortID}

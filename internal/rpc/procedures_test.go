@@ -51,6 +51,7 @@ HouseService.RemoveMember            401    401     401     401     404      403
 HouseService.CreateInvite            401    401     401     401     404      403    ok    403 403       403       404       403   403    403    403
 HouseService.ListInvites             401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 HouseService.RevokeInvite            401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+HouseService.ListAuditEvents         401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 AgentService.GetAgent                401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 AgentService.ListAgents              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 AgentService.CreateAgent             401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
@@ -219,6 +220,9 @@ var procedures = map[string]call{
 	},
 	"HouseService.RevokeInvite": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Houses.RevokeInvite(ctx, &arbev1.RevokeInviteRequest{HouseId: of.house, Id: of.invite}))
+	},
+	"HouseService.ListAuditEvents": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Houses.ListAuditEvents(ctx, &arbev1.ListAuditEventsRequest{HouseId: of.house}))
 	},
 	"HouseService.GetInvite": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Houses.GetInvite(ctx, &arbev1.GetInviteRequest{Token: "unknown"}))

@@ -93,6 +93,8 @@ type Config struct {
 	// SpoolSize limits the output of running commands on this server's disk, in bytes. Long output is stored twice, so that
 	// it survives the server. Beyond the limit, only the beginning of an output becomes an artifact.
 	SpoolSize int64
+	// AuditKeep is how long the audit logs of houses keep an event.
+	AuditKeep time.Duration
 	// MetricsAddr is another address, host:port, at which the operator can read /metrics, /healthz and /readyz without a
 	// credential. Defaults to "", which means no such address.
 	MetricsAddr string

@@ -75,6 +75,7 @@ var Settings = slices.Concat(
 		setting.Size("artifact_quota", mebibytes(artifact.DefaultQuota), "maximum size of all artifacts of a house", func(c *Config) *int64 { return &c.ArtifactQuota }),
 		setting.Size("person_artifact_quota", mebibytes(artifact.DefaultPersonQuota), "maximum size of all artifacts of the houses of one person", func(c *Config) *int64 { return &c.PersonArtifactQuota }),
 		setting.Size("spool_size", mebibytes(command.DefaultSpoolSize), "maximum size of running commands' output on this server's disk", func(c *Config) *int64 { return &c.SpoolSize }),
+		setting.Duration("audit_keep", "9600h", "how long the audit logs of houses keep an event", func(c *Config) *time.Duration { return &c.AuditKeep }),
 		address("metrics_addr", "", "address for /metrics, such as 127.0.0.1:9420; whoever reaches it may read it (default: none)", func(c *Config) *string { return &c.MetricsAddr }),
 		setting.Pause("drain_timeout", "10s", "how long arbe serve waits at SIGTERM for running commands before it leaves them to the next server; 0s does not wait", func(c *Config) *time.Duration { return &c.DrainTimeout }),
 		setting.Value("log_format", "", "format of the log: text or json (default: text on a terminal, json elsewhere)", setLogFormat),

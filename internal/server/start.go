@@ -222,6 +222,7 @@ func (p *starting) startDispatcher(ctx context.Context) (err error) {
 			{Name: "turn_signing_keys", Every: time.Hour, Do: p.auth.RotateOldSigningKeys},
 			{Name: "sweep_sandboxes", Every: 5 * time.Minute, Do: func(ctx context.Context) error { p.boxes.Sweep(ctx); return nil }},
 			{Name: "sweep_accounts", Every: 5 * time.Minute, Do: func(ctx context.Context) error { p.boxes.SweepAccounts(ctx); return nil }},
+			{Name: "drop_audit_events", Every: time.Hour, Do: func(ctx context.Context) error { return p.houses.DropAuditEvents(ctx, p.cfg.AuditKeep) }},
 			{Name: "collect_artifacts", Every: collectEvery, Do: p.artifacts.Collect},
 		}},
 	})

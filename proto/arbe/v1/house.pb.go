@@ -1528,6 +1528,325 @@ func (*RevokeInviteResponse) Descriptor() ([]byte, []int) {
 	return file_arbe_v1_house_proto_rawDescGZIP(), []int{24}
 }
 
+type ListAuditEventsRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	// At most 200; 0 means 50.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the previous page; empty for the first page.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditEventsRequest) Reset() {
+	*x = ListAuditEventsRequest{}
+	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditEventsRequest) ProtoMessage() {}
+
+func (x *ListAuditEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditEventsRequest.ProtoReflect.Descriptor instead.
+func (*ListAuditEventsRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ListAuditEventsRequest) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+func (x *ListAuditEventsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListAuditEventsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListAuditEventsResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Events []*AuditEvent          `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditEventsResponse) Reset() {
+	*x = ListAuditEventsResponse{}
+	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditEventsResponse) ProtoMessage() {}
+
+func (x *ListAuditEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditEventsResponse.ProtoReflect.Descriptor instead.
+func (*ListAuditEventsResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ListAuditEventsResponse) GetEvents() []*AuditEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *ListAuditEventsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// AuditEvent says that somebody changed something in the administration of a house. The names are those of that time.
+type AuditEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	At    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// The person or bot who did it; empty for arbe itself, and for somebody with access to the database.
+	ActorAgentId string `protobuf:"bytes,3,opt,name=actor_agent_id,json=actorAgentId,proto3" json:"actor_agent_id,omitempty"`
+	// "human" or "bot".
+	ActorKind string `protobuf:"bytes,4,opt,name=actor_kind,json=actorKind,proto3" json:"actor_kind,omitempty"`
+	// The name of a person, or the @handle of a bot.
+	ActorName string `protobuf:"bytes,5,opt,name=actor_name,json=actorName,proto3" json:"actor_name,omitempty"`
+	// How the actor spoke: "browser", "cli", "api", or "token" for a token of a thread. Empty if it is not known.
+	Via string `protobuf:"bytes,6,opt,name=via,proto3" json:"via,omitempty"`
+	// The name of the actor's API key; empty for other credentials.
+	KeyName string `protobuf:"bytes,7,opt,name=key_name,json=keyName,proto3" json:"key_name,omitempty"`
+	// "created", "changed" or "deleted".
+	Action string `protobuf:"bytes,8,opt,name=action,proto3" json:"action,omitempty"`
+	// What was changed: "house", "member", "bot", "invite", "api_key", "secret", "environment", "model_endpoint" or "thread". More
+	// kinds may come.
+	SubjectKind   string         `protobuf:"bytes,9,opt,name=subject_kind,json=subjectKind,proto3" json:"subject_kind,omitempty"`
+	SubjectId     string         `protobuf:"bytes,10,opt,name=subject_id,json=subjectId,proto3" json:"subject_id,omitempty"`
+	SubjectName   string         `protobuf:"bytes,11,opt,name=subject_name,json=subjectName,proto3" json:"subject_name,omitempty"`
+	Changes       []*AuditChange `protobuf:"bytes,12,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditEvent) Reset() {
+	*x = AuditEvent{}
+	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditEvent) ProtoMessage() {}
+
+func (x *AuditEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditEvent.ProtoReflect.Descriptor instead.
+func (*AuditEvent) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *AuditEvent) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AuditEvent) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *AuditEvent) GetActorAgentId() string {
+	if x != nil {
+		return x.ActorAgentId
+	}
+	return ""
+}
+
+func (x *AuditEvent) GetActorKind() string {
+	if x != nil {
+		return x.ActorKind
+	}
+	return ""
+}
+
+func (x *AuditEvent) GetActorName() string {
+	if x != nil {
+		return x.ActorName
+	}
+	return ""
+}
+
+func (x *AuditEvent) GetVia() string {
+	if x != nil {
+		return x.Via
+	}
+	return ""
+}
+
+func (x *AuditEvent) GetKeyName() string {
+	if x != nil {
+		return x.KeyName
+	}
+	return ""
+}
+
+func (x *AuditEvent) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *AuditEvent) GetSubjectKind() string {
+	if x != nil {
+		return x.SubjectKind
+	}
+	return ""
+}
+
+func (x *AuditEvent) GetSubjectId() string {
+	if x != nil {
+		return x.SubjectId
+	}
+	return ""
+}
+
+func (x *AuditEvent) GetSubjectName() string {
+	if x != nil {
+		return x.SubjectName
+	}
+	return ""
+}
+
+func (x *AuditEvent) GetChanges() []*AuditChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// AuditChange is a field that was set or changed.
+type AuditChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Field string                 `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	// Its value before and after. Unset if there was none, or if the log does not have the values of the field. Values are cut off
+	// after 200 characters.
+	Before        *string `protobuf:"bytes,2,opt,name=before,proto3,oneof" json:"before,omitempty"`
+	After         *string `protobuf:"bytes,3,opt,name=after,proto3,oneof" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditChange) Reset() {
+	*x = AuditChange{}
+	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditChange) ProtoMessage() {}
+
+func (x *AuditChange) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditChange.ProtoReflect.Descriptor instead.
+func (*AuditChange) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *AuditChange) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *AuditChange) GetBefore() string {
+	if x != nil && x.Before != nil {
+		return *x.Before
+	}
+	return ""
+}
+
+func (x *AuditChange) GetAfter() string {
+	if x != nil && x.After != nil {
+		return *x.After
+	}
+	return ""
+}
+
 type GetInviteRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -1537,7 +1856,7 @@ type GetInviteRequest struct {
 
 func (x *GetInviteRequest) Reset() {
 	*x = GetInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	mi := &file_arbe_v1_house_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1868,7 @@ func (x *GetInviteRequest) String() string {
 func (*GetInviteRequest) ProtoMessage() {}
 
 func (x *GetInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	mi := &file_arbe_v1_house_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1881,7 @@ func (x *GetInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInviteRequest.ProtoReflect.Descriptor instead.
 func (*GetInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetInviteRequest) GetToken() string {
@@ -1587,7 +1906,7 @@ type GetInviteResponse struct {
 
 func (x *GetInviteResponse) Reset() {
 	*x = GetInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	mi := &file_arbe_v1_house_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1599,7 +1918,7 @@ func (x *GetInviteResponse) String() string {
 func (*GetInviteResponse) ProtoMessage() {}
 
 func (x *GetInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	mi := &file_arbe_v1_house_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1612,7 +1931,7 @@ func (x *GetInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInviteResponse.ProtoReflect.Descriptor instead.
 func (*GetInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetInviteResponse) GetHouseId() string {
@@ -1661,7 +1980,7 @@ type AcceptInviteRequest struct {
 
 func (x *AcceptInviteRequest) Reset() {
 	*x = AcceptInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	mi := &file_arbe_v1_house_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1992,7 @@ func (x *AcceptInviteRequest) String() string {
 func (*AcceptInviteRequest) ProtoMessage() {}
 
 func (x *AcceptInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	mi := &file_arbe_v1_house_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +2005,7 @@ func (x *AcceptInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInviteRequest.ProtoReflect.Descriptor instead.
 func (*AcceptInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AcceptInviteRequest) GetToken() string {
@@ -1719,7 +2038,7 @@ type AcceptInviteResponse struct {
 
 func (x *AcceptInviteResponse) Reset() {
 	*x = AcceptInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	mi := &file_arbe_v1_house_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +2050,7 @@ func (x *AcceptInviteResponse) String() string {
 func (*AcceptInviteResponse) ProtoMessage() {}
 
 func (x *AcceptInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	mi := &file_arbe_v1_house_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +2063,7 @@ func (x *AcceptInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInviteResponse.ProtoReflect.Descriptor instead.
 func (*AcceptInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AcceptInviteResponse) GetHouse() *House {
@@ -1798,7 +2117,7 @@ type WatchHouseRequest struct {
 
 func (x *WatchHouseRequest) Reset() {
 	*x = WatchHouseRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[29]
+	mi := &file_arbe_v1_house_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +2129,7 @@ func (x *WatchHouseRequest) String() string {
 func (*WatchHouseRequest) ProtoMessage() {}
 
 func (x *WatchHouseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[29]
+	mi := &file_arbe_v1_house_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +2142,7 @@ func (x *WatchHouseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchHouseRequest.ProtoReflect.Descriptor instead.
 func (*WatchHouseRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchHouseRequest) GetHouseId() string {
@@ -1890,7 +2209,7 @@ type WatchHouseResponse struct {
 
 func (x *WatchHouseResponse) Reset() {
 	*x = WatchHouseResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[30]
+	mi := &file_arbe_v1_house_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1902,7 +2221,7 @@ func (x *WatchHouseResponse) String() string {
 func (*WatchHouseResponse) ProtoMessage() {}
 
 func (x *WatchHouseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[30]
+	mi := &file_arbe_v1_house_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1915,7 +2234,7 @@ func (x *WatchHouseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchHouseResponse.ProtoReflect.Descriptor instead.
 func (*WatchHouseResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchHouseResponse) GetEvent() isWatchHouseResponse_Event {
@@ -2114,7 +2433,7 @@ type Gone struct {
 
 func (x *Gone) Reset() {
 	*x = Gone{}
-	mi := &file_arbe_v1_house_proto_msgTypes[31]
+	mi := &file_arbe_v1_house_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2445,7 @@ func (x *Gone) String() string {
 func (*Gone) ProtoMessage() {}
 
 func (x *Gone) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[31]
+	mi := &file_arbe_v1_house_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2458,7 @@ func (x *Gone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gone.ProtoReflect.Descriptor instead.
 func (*Gone) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Gone) GetKind() string {
@@ -2167,7 +2486,7 @@ type Rest struct {
 
 func (x *Rest) Reset() {
 	*x = Rest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[32]
+	mi := &file_arbe_v1_house_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2179,7 +2498,7 @@ func (x *Rest) String() string {
 func (*Rest) ProtoMessage() {}
 
 func (x *Rest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[32]
+	mi := &file_arbe_v1_house_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2192,7 +2511,7 @@ func (x *Rest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rest.ProtoReflect.Descriptor instead.
 func (*Rest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Rest) GetPageToken() string {
@@ -2210,7 +2529,7 @@ type Watching struct {
 
 func (x *Watching) Reset() {
 	*x = Watching{}
-	mi := &file_arbe_v1_house_proto_msgTypes[33]
+	mi := &file_arbe_v1_house_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2541,7 @@ func (x *Watching) String() string {
 func (*Watching) ProtoMessage() {}
 
 func (x *Watching) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[33]
+	mi := &file_arbe_v1_house_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2554,7 @@ func (x *Watching) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watching.ProtoReflect.Descriptor instead.
 func (*Watching) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{37}
 }
 
 var File_arbe_v1_house_proto protoreflect.FileDescriptor
@@ -2354,7 +2673,40 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x13RevokeInviteRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x19\n" +
 	"\x02id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\x16\n" +
-	"\x14RevokeInviteResponse\"4\n" +
+	"\x14RevokeInviteResponse\"\x90\x01\n" +
+	"\x16ListAuditEventsRequest\x12$\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12'\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"n\n" +
+	"\x17ListAuditEventsResponse\x12+\n" +
+	"\x06events\x18\x01 \x03(\v2\x13.arbe.v1.AuditEventR\x06events\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x86\x03\n" +
+	"\n" +
+	"AuditEvent\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12$\n" +
+	"\x0eactor_agent_id\x18\x03 \x01(\tR\factorAgentId\x12\x1d\n" +
+	"\n" +
+	"actor_kind\x18\x04 \x01(\tR\tactorKind\x12\x1d\n" +
+	"\n" +
+	"actor_name\x18\x05 \x01(\tR\tactorName\x12\x10\n" +
+	"\x03via\x18\x06 \x01(\tR\x03via\x12\x19\n" +
+	"\bkey_name\x18\a \x01(\tR\akeyName\x12\x16\n" +
+	"\x06action\x18\b \x01(\tR\x06action\x12!\n" +
+	"\fsubject_kind\x18\t \x01(\tR\vsubjectKind\x12\x1d\n" +
+	"\n" +
+	"subject_id\x18\n" +
+	" \x01(\tR\tsubjectId\x12!\n" +
+	"\fsubject_name\x18\v \x01(\tR\vsubjectName\x12.\n" +
+	"\achanges\x18\f \x03(\v2\x14.arbe.v1.AuditChangeR\achanges\"p\n" +
+	"\vAuditChange\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12\x1b\n" +
+	"\x06before\x18\x02 \x01(\tH\x00R\x06before\x88\x01\x01\x12\x19\n" +
+	"\x05after\x18\x03 \x01(\tH\x01R\x05after\x88\x01\x01B\t\n" +
+	"\a_beforeB\b\n" +
+	"\x06_after\"4\n" +
 	"\x10GetInviteRequest\x12 \n" +
 	"\x05token\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\x05token\"\xbb\x01\n" +
@@ -2407,7 +2759,7 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x01 \x01(\tR\tpageToken\"\n" +
 	"\n" +
-	"\bWatching2\xe0\a\n" +
+	"\bWatching2\xbb\b\n" +
 	"\fHouseService\x12H\n" +
 	"\vCreateHouse\x12\x1b.arbe.v1.CreateHouseRequest\x1a\x1c.arbe.v1.CreateHouseResponse\x12D\n" +
 	"\bGetHouse\x12\x18.arbe.v1.GetHouseRequest\x1a\x19.arbe.v1.GetHouseResponse\"\x03\x90\x02\x01\x12J\n" +
@@ -2421,7 +2773,8 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\vListInvites\x12\x1b.arbe.v1.ListInvitesRequest\x1a\x1c.arbe.v1.ListInvitesResponse\"\x03\x90\x02\x01\x12K\n" +
 	"\fRevokeInvite\x12\x1c.arbe.v1.RevokeInviteRequest\x1a\x1d.arbe.v1.RevokeInviteResponse\x12B\n" +
 	"\tGetInvite\x12\x19.arbe.v1.GetInviteRequest\x1a\x1a.arbe.v1.GetInviteResponse\x12K\n" +
-	"\fAcceptInvite\x12\x1c.arbe.v1.AcceptInviteRequest\x1a\x1d.arbe.v1.AcceptInviteResponse\x12G\n" +
+	"\fAcceptInvite\x12\x1c.arbe.v1.AcceptInviteRequest\x1a\x1d.arbe.v1.AcceptInviteResponse\x12Y\n" +
+	"\x0fListAuditEvents\x12\x1f.arbe.v1.ListAuditEventsRequest\x1a .arbe.v1.ListAuditEventsResponse\"\x03\x90\x02\x01\x12G\n" +
 	"\n" +
 	"WatchHouse\x12\x1a.arbe.v1.WatchHouseRequest\x1a\x1b.arbe.v1.WatchHouseResponse0\x01B/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
@@ -2437,118 +2790,127 @@ func file_arbe_v1_house_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_house_proto_rawDescData
 }
 
-var file_arbe_v1_house_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_arbe_v1_house_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_arbe_v1_house_proto_goTypes = []any{
-	(*House)(nil),                 // 0: arbe.v1.House
-	(*HouseLimits)(nil),           // 1: arbe.v1.HouseLimits
-	(*HouseUsage)(nil),            // 2: arbe.v1.HouseUsage
-	(*Member)(nil),                // 3: arbe.v1.Member
-	(*CreateHouseRequest)(nil),    // 4: arbe.v1.CreateHouseRequest
-	(*CreateHouseResponse)(nil),   // 5: arbe.v1.CreateHouseResponse
-	(*GetHouseRequest)(nil),       // 6: arbe.v1.GetHouseRequest
-	(*GetHouseResponse)(nil),      // 7: arbe.v1.GetHouseResponse
-	(*ListHousesRequest)(nil),     // 8: arbe.v1.ListHousesRequest
-	(*ListHousesResponse)(nil),    // 9: arbe.v1.ListHousesResponse
-	(*UpdateHouseRequest)(nil),    // 10: arbe.v1.UpdateHouseRequest
-	(*UpdateHouseResponse)(nil),   // 11: arbe.v1.UpdateHouseResponse
-	(*ListMembersRequest)(nil),    // 12: arbe.v1.ListMembersRequest
-	(*ListMembersResponse)(nil),   // 13: arbe.v1.ListMembersResponse
-	(*UpdateMemberRequest)(nil),   // 14: arbe.v1.UpdateMemberRequest
-	(*UpdateMemberResponse)(nil),  // 15: arbe.v1.UpdateMemberResponse
-	(*RemoveMemberRequest)(nil),   // 16: arbe.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),  // 17: arbe.v1.RemoveMemberResponse
-	(*Invite)(nil),                // 18: arbe.v1.Invite
-	(*CreateInviteRequest)(nil),   // 19: arbe.v1.CreateInviteRequest
-	(*CreateInviteResponse)(nil),  // 20: arbe.v1.CreateInviteResponse
-	(*ListInvitesRequest)(nil),    // 21: arbe.v1.ListInvitesRequest
-	(*ListInvitesResponse)(nil),   // 22: arbe.v1.ListInvitesResponse
-	(*RevokeInviteRequest)(nil),   // 23: arbe.v1.RevokeInviteRequest
-	(*RevokeInviteResponse)(nil),  // 24: arbe.v1.RevokeInviteResponse
-	(*GetInviteRequest)(nil),      // 25: arbe.v1.GetInviteRequest
-	(*GetInviteResponse)(nil),     // 26: arbe.v1.GetInviteResponse
-	(*AcceptInviteRequest)(nil),   // 27: arbe.v1.AcceptInviteRequest
-	(*AcceptInviteResponse)(nil),  // 28: arbe.v1.AcceptInviteResponse
-	(*WatchHouseRequest)(nil),     // 29: arbe.v1.WatchHouseRequest
-	(*WatchHouseResponse)(nil),    // 30: arbe.v1.WatchHouseResponse
-	(*Gone)(nil),                  // 31: arbe.v1.Gone
-	(*Rest)(nil),                  // 32: arbe.v1.Rest
-	(*Watching)(nil),              // 33: arbe.v1.Watching
-	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
-	(*Agent)(nil),                 // 35: arbe.v1.Agent
-	(*Names)(nil),                 // 36: arbe.v1.Names
-	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
-	(*Thread)(nil),                // 38: arbe.v1.Thread
-	(*Sandbox)(nil),               // 39: arbe.v1.Sandbox
-	(*Environment)(nil),           // 40: arbe.v1.Environment
-	(*Alive)(nil),                 // 41: arbe.v1.Alive
-	(*Bot)(nil),                   // 42: arbe.v1.Bot
-	(*Inbox)(nil),                 // 43: arbe.v1.Inbox
+	(*House)(nil),                   // 0: arbe.v1.House
+	(*HouseLimits)(nil),             // 1: arbe.v1.HouseLimits
+	(*HouseUsage)(nil),              // 2: arbe.v1.HouseUsage
+	(*Member)(nil),                  // 3: arbe.v1.Member
+	(*CreateHouseRequest)(nil),      // 4: arbe.v1.CreateHouseRequest
+	(*CreateHouseResponse)(nil),     // 5: arbe.v1.CreateHouseResponse
+	(*GetHouseRequest)(nil),         // 6: arbe.v1.GetHouseRequest
+	(*GetHouseResponse)(nil),        // 7: arbe.v1.GetHouseResponse
+	(*ListHousesRequest)(nil),       // 8: arbe.v1.ListHousesRequest
+	(*ListHousesResponse)(nil),      // 9: arbe.v1.ListHousesResponse
+	(*UpdateHouseRequest)(nil),      // 10: arbe.v1.UpdateHouseRequest
+	(*UpdateHouseResponse)(nil),     // 11: arbe.v1.UpdateHouseResponse
+	(*ListMembersRequest)(nil),      // 12: arbe.v1.ListMembersRequest
+	(*ListMembersResponse)(nil),     // 13: arbe.v1.ListMembersResponse
+	(*UpdateMemberRequest)(nil),     // 14: arbe.v1.UpdateMemberRequest
+	(*UpdateMemberResponse)(nil),    // 15: arbe.v1.UpdateMemberResponse
+	(*RemoveMemberRequest)(nil),     // 16: arbe.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),    // 17: arbe.v1.RemoveMemberResponse
+	(*Invite)(nil),                  // 18: arbe.v1.Invite
+	(*CreateInviteRequest)(nil),     // 19: arbe.v1.CreateInviteRequest
+	(*CreateInviteResponse)(nil),    // 20: arbe.v1.CreateInviteResponse
+	(*ListInvitesRequest)(nil),      // 21: arbe.v1.ListInvitesRequest
+	(*ListInvitesResponse)(nil),     // 22: arbe.v1.ListInvitesResponse
+	(*RevokeInviteRequest)(nil),     // 23: arbe.v1.RevokeInviteRequest
+	(*RevokeInviteResponse)(nil),    // 24: arbe.v1.RevokeInviteResponse
+	(*ListAuditEventsRequest)(nil),  // 25: arbe.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil), // 26: arbe.v1.ListAuditEventsResponse
+	(*AuditEvent)(nil),              // 27: arbe.v1.AuditEvent
+	(*AuditChange)(nil),             // 28: arbe.v1.AuditChange
+	(*GetInviteRequest)(nil),        // 29: arbe.v1.GetInviteRequest
+	(*GetInviteResponse)(nil),       // 30: arbe.v1.GetInviteResponse
+	(*AcceptInviteRequest)(nil),     // 31: arbe.v1.AcceptInviteRequest
+	(*AcceptInviteResponse)(nil),    // 32: arbe.v1.AcceptInviteResponse
+	(*WatchHouseRequest)(nil),       // 33: arbe.v1.WatchHouseRequest
+	(*WatchHouseResponse)(nil),      // 34: arbe.v1.WatchHouseResponse
+	(*Gone)(nil),                    // 35: arbe.v1.Gone
+	(*Rest)(nil),                    // 36: arbe.v1.Rest
+	(*Watching)(nil),                // 37: arbe.v1.Watching
+	(*timestamppb.Timestamp)(nil),   // 38: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 39: arbe.v1.Agent
+	(*Names)(nil),                   // 40: arbe.v1.Names
+	(*durationpb.Duration)(nil),     // 41: google.protobuf.Duration
+	(*Thread)(nil),                  // 42: arbe.v1.Thread
+	(*Sandbox)(nil),                 // 43: arbe.v1.Sandbox
+	(*Environment)(nil),             // 44: arbe.v1.Environment
+	(*Alive)(nil),                   // 45: arbe.v1.Alive
+	(*Bot)(nil),                     // 46: arbe.v1.Bot
+	(*Inbox)(nil),                   // 47: arbe.v1.Inbox
 }
 var file_arbe_v1_house_proto_depIdxs = []int32{
-	34, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
+	38, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: arbe.v1.House.limits:type_name -> arbe.v1.HouseLimits
-	35, // 2: arbe.v1.Member.agent:type_name -> arbe.v1.Agent
-	34, // 3: arbe.v1.Member.joined_at:type_name -> google.protobuf.Timestamp
+	39, // 2: arbe.v1.Member.agent:type_name -> arbe.v1.Agent
+	38, // 3: arbe.v1.Member.joined_at:type_name -> google.protobuf.Timestamp
 	0,  // 4: arbe.v1.CreateHouseResponse.house:type_name -> arbe.v1.House
 	0,  // 5: arbe.v1.GetHouseResponse.house:type_name -> arbe.v1.House
 	2,  // 6: arbe.v1.GetHouseResponse.used_today:type_name -> arbe.v1.HouseUsage
 	0,  // 7: arbe.v1.ListHousesResponse.houses:type_name -> arbe.v1.House
 	1,  // 8: arbe.v1.UpdateHouseRequest.limits:type_name -> arbe.v1.HouseLimits
-	36, // 9: arbe.v1.UpdateHouseRequest.ask:type_name -> arbe.v1.Names
+	40, // 9: arbe.v1.UpdateHouseRequest.ask:type_name -> arbe.v1.Names
 	0,  // 10: arbe.v1.UpdateHouseResponse.house:type_name -> arbe.v1.House
 	3,  // 11: arbe.v1.ListMembersResponse.members:type_name -> arbe.v1.Member
 	3,  // 12: arbe.v1.UpdateMemberResponse.member:type_name -> arbe.v1.Member
-	34, // 13: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
-	34, // 14: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
-	37, // 15: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
+	38, // 13: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
+	38, // 14: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
+	41, // 15: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
 	18, // 16: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
 	18, // 17: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
-	34, // 18: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 19: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
-	35, // 20: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
-	34, // 21: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 22: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
-	38, // 23: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
-	39, // 24: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
-	40, // 25: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
-	3,  // 26: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
-	31, // 27: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
-	32, // 28: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
-	33, // 29: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
-	41, // 30: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
-	42, // 31: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
-	43, // 32: arbe.v1.WatchHouseResponse.inbox:type_name -> arbe.v1.Inbox
-	4,  // 33: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
-	6,  // 34: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
-	8,  // 35: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
-	10, // 36: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
-	12, // 37: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
-	14, // 38: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
-	16, // 39: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
-	19, // 40: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
-	21, // 41: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
-	23, // 42: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
-	25, // 43: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
-	27, // 44: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
-	29, // 45: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
-	5,  // 46: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
-	7,  // 47: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
-	9,  // 48: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
-	11, // 49: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
-	13, // 50: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
-	15, // 51: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
-	17, // 52: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
-	20, // 53: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
-	22, // 54: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
-	24, // 55: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
-	26, // 56: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
-	28, // 57: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
-	30, // 58: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
-	46, // [46:59] is the sub-list for method output_type
-	33, // [33:46] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	27, // 18: arbe.v1.ListAuditEventsResponse.events:type_name -> arbe.v1.AuditEvent
+	38, // 19: arbe.v1.AuditEvent.at:type_name -> google.protobuf.Timestamp
+	28, // 20: arbe.v1.AuditEvent.changes:type_name -> arbe.v1.AuditChange
+	38, // 21: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 22: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
+	39, // 23: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
+	38, // 24: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 25: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
+	42, // 26: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
+	43, // 27: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
+	44, // 28: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
+	3,  // 29: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
+	35, // 30: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
+	36, // 31: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
+	37, // 32: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
+	45, // 33: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
+	46, // 34: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
+	47, // 35: arbe.v1.WatchHouseResponse.inbox:type_name -> arbe.v1.Inbox
+	4,  // 36: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
+	6,  // 37: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
+	8,  // 38: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
+	10, // 39: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
+	12, // 40: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
+	14, // 41: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
+	16, // 42: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
+	19, // 43: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
+	21, // 44: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
+	23, // 45: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
+	29, // 46: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
+	31, // 47: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
+	25, // 48: arbe.v1.HouseService.ListAuditEvents:input_type -> arbe.v1.ListAuditEventsRequest
+	33, // 49: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
+	5,  // 50: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
+	7,  // 51: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
+	9,  // 52: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
+	11, // 53: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
+	13, // 54: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
+	15, // 55: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
+	17, // 56: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
+	20, // 57: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
+	22, // 58: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
+	24, // 59: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
+	30, // 60: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
+	32, // 61: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
+	26, // 62: arbe.v1.HouseService.ListAuditEvents:output_type -> arbe.v1.ListAuditEventsResponse
+	34, // 63: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
+	50, // [50:64] is the sub-list for method output_type
+	36, // [36:50] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_house_proto_init() }
@@ -2564,7 +2926,8 @@ func file_arbe_v1_house_proto_init() {
 	file_arbe_v1_sandbox_proto_init()
 	file_arbe_v1_thread_proto_init()
 	file_arbe_v1_house_proto_msgTypes[10].OneofWrappers = []any{}
-	file_arbe_v1_house_proto_msgTypes[30].OneofWrappers = []any{
+	file_arbe_v1_house_proto_msgTypes[28].OneofWrappers = []any{}
+	file_arbe_v1_house_proto_msgTypes[34].OneofWrappers = []any{
 		(*WatchHouseResponse_House)(nil),
 		(*WatchHouseResponse_Thread)(nil),
 		(*WatchHouseResponse_Sandbox)(nil),
@@ -2583,7 +2946,7 @@ func file_arbe_v1_house_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_house_proto_rawDesc), len(file_arbe_v1_house_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

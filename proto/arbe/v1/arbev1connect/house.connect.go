@@ -66,6 +66,9 @@ const (
 	// HouseServiceAcceptInviteProcedure is the fully-qualified name of the HouseService's AcceptInvite
 	// RPC.
 	HouseServiceAcceptInviteProcedure = "/arbe.v1.HouseService/AcceptInvite"
+	// HouseServiceListAuditEventsProcedure is the fully-qualified name of the HouseService's
+	// ListAuditEvents RPC.
+	HouseServiceListAuditEventsProcedure = "/arbe.v1.HouseService/ListAuditEvents"
 	// HouseServiceWatchHouseProcedure is the fully-qualified name of the HouseService's WatchHouse RPC.
 	HouseServiceWatchHouseProcedure = "/arbe.v1.HouseService/WatchHouse"
 )
@@ -107,6 +110,10 @@ type HouseServiceClient interface {
 	// be valid for all the caller's houses. Without a credential, the call creates a person, who joins and gets a browser
 	// session. If the caller is already in the house, nothing changes and the invite stays valid.
 	AcceptInvite(context.Context, *v1.AcceptInviteRequest) (*v1.AcceptInviteResponse, error)
+	// ListAuditEvents returns who changed what in the administration of a house, newest first: members and roles, invites, bots,
+	// secrets, environments, model endpoints, API keys, settings and limits of the house, and deleted threads. The log has no
+	// messages, and never the value of a secret or a key. Owners only.
+	ListAuditEvents(context.Context, *v1.ListAuditEventsRequest) (*v1.ListAuditEventsResponse, error)
 	// WatchHouse sends the requested rows of a house and then their changes. It sends each row once, then caught_up, and then
 	// each row that changes. It sends a gone when a row is deleted, or is no longer among those requested. No change is missed.
 	// If a row changes faster than the caller reads, only its latest state is sent. The stream ends only when the caller ends
@@ -202,6 +209,13 @@ func NewHouseServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(houseServiceMethods.ByName("AcceptInvite")),
 			connect.WithClientOptions(opts...),
 		),
+		listAuditEvents: connect.NewClient[v1.ListAuditEventsRequest, v1.ListAuditEventsResponse](
+			httpClient,
+			baseURL+HouseServiceListAuditEventsProcedure,
+			connect.WithSchema(houseServiceMethods.ByName("ListAuditEvents")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		watchHouse: connect.NewClient[v1.WatchHouseRequest, v1.WatchHouseResponse](
 			httpClient,
 			baseURL+HouseServiceWatchHouseProcedure,
@@ -213,19 +227,20 @@ func NewHouseServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 
 // houseServiceClient implements HouseServiceClient.
 type houseServiceClient struct {
-	createHouse  *connect.Client[v1.CreateHouseRequest, v1.CreateHouseResponse]
-	getHouse     *connect.Client[v1.GetHouseRequest, v1.GetHouseResponse]
-	listHouses   *connect.Client[v1.ListHousesRequest, v1.ListHousesResponse]
-	updateHouse  *connect.Client[v1.UpdateHouseRequest, v1.UpdateHouseResponse]
-	listMembers  *connect.Client[v1.ListMembersRequest, v1.ListMembersResponse]
-	updateMember *connect.Client[v1.UpdateMemberRequest, v1.UpdateMemberResponse]
-	removeMember *connect.Client[v1.RemoveMemberRequest, v1.RemoveMemberResponse]
-	createInvite *connect.Client[v1.CreateInviteRequest, v1.CreateInviteResponse]
-	listInvites  *connect.Client[v1.ListInvitesRequest, v1.ListInvitesResponse]
-	revokeInvite *connect.Client[v1.RevokeInviteRequest, v1.RevokeInviteResponse]
-	getInvite    *connect.Client[v1.GetInviteRequest, v1.GetInviteResponse]
-	acceptInvite *connect.Client[v1.AcceptInviteRequest, v1.AcceptInviteResponse]
-	watchHouse   *connect.Client[v1.WatchHouseRequest, v1.WatchHouseResponse]
+	createHouse     *connect.Client[v1.CreateHouseRequest, v1.CreateHouseResponse]
+	getHouse        *connect.Client[v1.GetHouseRequest, v1.GetHouseResponse]
+	listHouses      *connect.Client[v1.ListHousesRequest, v1.ListHousesResponse]
+	updateHouse     *connect.Client[v1.UpdateHouseRequest, v1.UpdateHouseResponse]
+	listMembers     *connect.Client[v1.ListMembersRequest, v1.ListMembersResponse]
+	updateMember    *connect.Client[v1.UpdateMemberRequest, v1.UpdateMemberResponse]
+	removeMember    *connect.Client[v1.RemoveMemberRequest, v1.RemoveMemberResponse]
+	createInvite    *connect.Client[v1.CreateInviteRequest, v1.CreateInviteResponse]
+	listInvites     *connect.Client[v1.ListInvitesRequest, v1.ListInvitesResponse]
+	revokeInvite    *connect.Client[v1.RevokeInviteRequest, v1.RevokeInviteResponse]
+	getInvite       *connect.Client[v1.GetInviteRequest, v1.GetInviteResponse]
+	acceptInvite    *connect.Client[v1.AcceptInviteRequest, v1.AcceptInviteResponse]
+	listAuditEvents *connect.Client[v1.ListAuditEventsRequest, v1.ListAuditEventsResponse]
+	watchHouse      *connect.Client[v1.WatchHouseRequest, v1.WatchHouseResponse]
 }
 
 // CreateHouse calls arbe.v1.HouseService.CreateHouse.
@@ -336,6 +351,15 @@ func (c *houseServiceClient) AcceptInvite(ctx context.Context, req *v1.AcceptInv
 	return nil, err
 }
 
+// ListAuditEvents calls arbe.v1.HouseService.ListAuditEvents.
+func (c *houseServiceClient) ListAuditEvents(ctx context.Context, req *v1.ListAuditEventsRequest) (*v1.ListAuditEventsResponse, error) {
+	response, err := c.listAuditEvents.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // WatchHouse calls arbe.v1.HouseService.WatchHouse.
 func (c *houseServiceClient) WatchHouse(ctx context.Context, req *v1.WatchHouseRequest) (*connect.ServerStreamForClient[v1.WatchHouseResponse], error) {
 	return c.watchHouse.CallServerStream(ctx, connect.NewRequest(req))
@@ -378,6 +402,10 @@ type HouseServiceHandler interface {
 	// be valid for all the caller's houses. Without a credential, the call creates a person, who joins and gets a browser
 	// session. If the caller is already in the house, nothing changes and the invite stays valid.
 	AcceptInvite(context.Context, *v1.AcceptInviteRequest) (*v1.AcceptInviteResponse, error)
+	// ListAuditEvents returns who changed what in the administration of a house, newest first: members and roles, invites, bots,
+	// secrets, environments, model endpoints, API keys, settings and limits of the house, and deleted threads. The log has no
+	// messages, and never the value of a secret or a key. Owners only.
+	ListAuditEvents(context.Context, *v1.ListAuditEventsRequest) (*v1.ListAuditEventsResponse, error)
 	// WatchHouse sends the requested rows of a house and then their changes. It sends each row once, then caught_up, and then
 	// each row that changes. It sends a gone when a row is deleted, or is no longer among those requested. No change is missed.
 	// If a row changes faster than the caller reads, only its latest state is sent. The stream ends only when the caller ends
@@ -469,6 +497,13 @@ func NewHouseServiceHandler(svc HouseServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(houseServiceMethods.ByName("AcceptInvite")),
 		connect.WithHandlerOptions(opts...),
 	)
+	houseServiceListAuditEventsHandler := connect.NewUnaryHandlerSimple(
+		HouseServiceListAuditEventsProcedure,
+		svc.ListAuditEvents,
+		connect.WithSchema(houseServiceMethods.ByName("ListAuditEvents")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	houseServiceWatchHouseHandler := connect.NewServerStreamHandlerSimple(
 		HouseServiceWatchHouseProcedure,
 		svc.WatchHouse,
@@ -501,6 +536,8 @@ func NewHouseServiceHandler(svc HouseServiceHandler, opts ...connect.HandlerOpti
 			houseServiceGetInviteHandler.ServeHTTP(w, r)
 		case HouseServiceAcceptInviteProcedure:
 			houseServiceAcceptInviteHandler.ServeHTTP(w, r)
+		case HouseServiceListAuditEventsProcedure:
+			houseServiceListAuditEventsHandler.ServeHTTP(w, r)
 		case HouseServiceWatchHouseProcedure:
 			houseServiceWatchHouseHandler.ServeHTTP(w, r)
 		default:
@@ -558,6 +595,10 @@ func (UnimplementedHouseServiceHandler) GetInvite(context.Context, *v1.GetInvite
 
 func (UnimplementedHouseServiceHandler) AcceptInvite(context.Context, *v1.AcceptInviteRequest) (*v1.AcceptInviteResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.HouseService.AcceptInvite is not implemented"))
+}
+
+func (UnimplementedHouseServiceHandler) ListAuditEvents(context.Context, *v1.ListAuditEventsRequest) (*v1.ListAuditEventsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.HouseService.ListAuditEvents is not implemented"))
 }
 
 func (UnimplementedHouseServiceHandler) WatchHouse(context.Context, *v1.WatchHouseRequest, *connect.ServerStream[v1.WatchHouseResponse]) error {

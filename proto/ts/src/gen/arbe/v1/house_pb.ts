@@ -27,7 +27,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/house.proto.
  */
 export const file_arbe_v1_house: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIuQBCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJEiQKBmxpbWl0cxgIIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMSCwoDYXNrGAkgAygJIj0KC0hvdXNlTGltaXRzEi4KDWhvdXNlX3VzZF9kYXkYASABKAFCF7pIFBISGQAAAAAAavhAKQAAAAAAAAAAIs4BCgpIb3VzZVVzYWdlEgsKA3VzZBgBIAEoARITCgt1c2RfdW5rbm93bhgCIAEoCBINCgVjYWxscxgDIAEoAxIRCgl1c2RfbGltaXQYBCABKAESEgoKc2hhcmVkX3VzZBgFIAEoARISCgpwZXJzb25fdXNkGAYgASgBEhgKEHBlcnNvbl91c2RfbGltaXQYByABKAESHgoWaW5zdGFsbGF0aW9uX3VzZF9saW1pdBgIIAEoARIaChJpbnN0YWxsYXRpb25fc3BlbnQYCSABKAgiZAoGTWVtYmVyEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudBIMCgRyb2xlGAIgASgJEi0KCWpvaW5lZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiLQoSQ3JlYXRlSG91c2VSZXF1ZXN0EhcKBG5hbWUYASABKAlCCbpIBnIEEAEYZCI0ChNDcmVhdGVIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZSI3Cg9HZXRIb3VzZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBINCgV1c2FnZRgCIAEoCCJaChBHZXRIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZRInCgp1c2VkX3RvZGF5GAIgASgLMhMuYXJiZS52MS5Ib3VzZVVzYWdlIlAKEUxpc3RIb3VzZXNSZXF1ZXN0Eh0KCXBhZ2Vfc2l6ZRgBIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAIgASgJQgi6SAVyAxiABCJNChJMaXN0SG91c2VzUmVzcG9uc2USHgoGaG91c2VzGAEgAygLMg4uYXJiZS52MS5Ib3VzZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAki8wEKElVwZGF0ZUhvdXNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhwKBG5hbWUYAiABKAlCCbpIBnIEEAEYZEgAiAEBEiwKFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAlCB7pIBHICGEBIAYgBARIkCgZsaW1pdHMYBSABKAsyFC5hcmJlLnYxLkhvdXNlTGltaXRzEhsKA2FzaxgGIAEoCzIOLmFyYmUudjEuTmFtZXNCBwoFX25hbWVCGQoXX2RlZmF1bHRfZW52aXJvbm1lbnRfaWRKBAgEEAVSDWRlZmF1bHRfbW9kZWwiNAoTVXBkYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UibgoSTGlzdE1lbWJlcnNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlAKE0xpc3RNZW1iZXJzUmVzcG9uc2USIAoHbWVtYmVycxgBIAMoCzIPLmFyYmUudjEuTWVtYmVyEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJyChNVcGRhdGVNZW1iZXJSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGgoIYWdlbnRfaWQYAiABKAlCCLpIBXIDsAEBEiIKBHJvbGUYAyABKAlCFLpIEXIPUgVvd25lclIGbWVtYmVyIjcKFFVwZGF0ZU1lbWJlclJlc3BvbnNlEh8KBm1lbWJlchgBIAEoCzIPLmFyYmUudjEuTWVtYmVyIk4KE1JlbW92ZU1lbWJlclJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCghhZ2VudF9pZBgCIAEoCUIIukgFcgOwAQEiFgoUUmVtb3ZlTWVtYmVyUmVzcG9uc2Ui2AEKBkludml0ZRIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRyb2xlGAMgASgJEgwKBG5vdGUYBCABKAkSGwoTY3JlYXRlZF9ieV9hZ2VudF9pZBgFIAEoCRIXCg9jcmVhdGVkX2J5X25hbWUYBiABKAkSLgoKY3JlYXRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiswEKE0NyZWF0ZUludml0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIlCgRyb2xlGAIgASgJQhe6SBTYAQFyD1IFb3duZXJSBm1lbWJlchJACgpleHBpcmVzX2luGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhG6SA6qAQsiBQiAmp4BMgIIPBIWCgRub3RlGAQgASgJQgi6SAVyAxjIASJFChRDcmVhdGVJbnZpdGVSZXNwb25zZRIfCgZpbnZpdGUYASABKAsyDy5hcmJlLnYxLkludml0ZRIMCgRwYXRoGAIgASgJIm4KEkxpc3RJbnZpdGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJQChNMaXN0SW52aXRlc1Jlc3BvbnNlEiAKB2ludml0ZXMYASADKAsyDy5hcmJlLnYxLkludml0ZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiSQoTUmV2b2tlSW52aXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhUKAmlkGAIgASgJQgm6SAZyBBABGEAiFgoUUmV2b2tlSW52aXRlUmVzcG9uc2UiLQoQR2V0SW52aXRlUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIASKLAQoRR2V0SW52aXRlUmVzcG9uc2USEAoIaG91c2VfaWQYASABKAkSEgoKaG91c2VfbmFtZRgCIAEoCRIMCgRyb2xlGAMgASgJEhIKCmludml0ZWRfYnkYBCABKAkSLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiRwoTQWNjZXB0SW52aXRlUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIARIVCgRuYW1lGAIgASgJQge6SARyAhhkIp0BChRBY2NlcHRJbnZpdGVSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2USHQoFYWdlbnQYAiABKAsyDi5hcmJlLnYxLkFnZW50Eg8KB3Nlc3Npb24YAyABKAkSNgoSc2Vzc2lvbl9leHBpcmVzX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKhAQoRV2F0Y2hIb3VzZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIbCgd0aHJlYWRzGAIgASgFQgq6SAcaBRjIASgAEiQKCnRocmVhZF9pZHMYAyADKAlCELpIDZIBChBkIgZyBBABGEASDwoHbWVtYmVycxgEIAEoCBIMCgRib3RzGAUgASgIEg0KBWluYm94GAYgASgIIpsDChJXYXRjaEhvdXNlUmVzcG9uc2USHwoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlSAASIQoGdGhyZWFkGAIgASgLMg8uYXJiZS52MS5UaHJlYWRIABIjCgdzYW5kYm94GAMgASgLMhAuYXJiZS52MS5TYW5kYm94SAASKwoLZW52aXJvbm1lbnQYBCABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50SAASIQoGbWVtYmVyGAUgASgLMg8uYXJiZS52MS5NZW1iZXJIABIdCgRnb25lGAYgASgLMg0uYXJiZS52MS5Hb25lSAASHQoEcmVzdBgHIAEoCzINLmFyYmUudjEuUmVzdEgAEiYKCWNhdWdodF91cBgIIAEoCzIRLmFyYmUudjEuV2F0Y2hpbmdIABIfCgVhbGl2ZRgJIAEoCzIOLmFyYmUudjEuQWxpdmVIABIbCgNib3QYCiABKAsyDC5hcmJlLnYxLkJvdEgAEh8KBWluYm94GAsgASgLMg4uYXJiZS52MS5JbmJveEgAQgcKBWV2ZW50IiAKBEdvbmUSDAoEa2luZBgBIAEoCRIKCgJpZBgCIAEoCSIaCgRSZXN0EhIKCnBhZ2VfdG9rZW4YASABKAkiCgoIV2F0Y2hpbmcy4AcKDEhvdXNlU2VydmljZRJICgtDcmVhdGVIb3VzZRIbLmFyYmUudjEuQ3JlYXRlSG91c2VSZXF1ZXN0GhwuYXJiZS52MS5DcmVhdGVIb3VzZVJlc3BvbnNlEkQKCEdldEhvdXNlEhguYXJiZS52MS5HZXRIb3VzZVJlcXVlc3QaGS5hcmJlLnYxLkdldEhvdXNlUmVzcG9uc2UiA5ACARJKCgpMaXN0SG91c2VzEhouYXJiZS52MS5MaXN0SG91c2VzUmVxdWVzdBobLmFyYmUudjEuTGlzdEhvdXNlc1Jlc3BvbnNlIgOQAgESSAoLVXBkYXRlSG91c2USGy5hcmJlLnYxLlVwZGF0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuVXBkYXRlSG91c2VSZXNwb25zZRJNCgtMaXN0TWVtYmVycxIbLmFyYmUudjEuTGlzdE1lbWJlcnNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0TWVtYmVyc1Jlc3BvbnNlIgOQAgESSwoMVXBkYXRlTWVtYmVyEhwuYXJiZS52MS5VcGRhdGVNZW1iZXJSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVNZW1iZXJSZXNwb25zZRJLCgxSZW1vdmVNZW1iZXISHC5hcmJlLnYxLlJlbW92ZU1lbWJlclJlcXVlc3QaHS5hcmJlLnYxLlJlbW92ZU1lbWJlclJlc3BvbnNlEksKDENyZWF0ZUludml0ZRIcLmFyYmUudjEuQ3JlYXRlSW52aXRlUmVxdWVzdBodLmFyYmUudjEuQ3JlYXRlSW52aXRlUmVzcG9uc2USTQoLTGlzdEludml0ZXMSGy5hcmJlLnYxLkxpc3RJbnZpdGVzUmVxdWVzdBocLmFyYmUudjEuTGlzdEludml0ZXNSZXNwb25zZSIDkAIBEksKDFJldm9rZUludml0ZRIcLmFyYmUudjEuUmV2b2tlSW52aXRlUmVxdWVzdBodLmFyYmUudjEuUmV2b2tlSW52aXRlUmVzcG9uc2USQgoJR2V0SW52aXRlEhkuYXJiZS52MS5HZXRJbnZpdGVSZXF1ZXN0GhouYXJiZS52MS5HZXRJbnZpdGVSZXNwb25zZRJLCgxBY2NlcHRJbnZpdGUSHC5hcmJlLnYxLkFjY2VwdEludml0ZVJlcXVlc3QaHS5hcmJlLnYxLkFjY2VwdEludml0ZVJlc3BvbnNlEkcKCldhdGNoSG91c2USGi5hcmJlLnYxLldhdGNoSG91c2VSZXF1ZXN0GhsuYXJiZS52MS5XYXRjaEhvdXNlUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_inbox, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIuQBCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJEiQKBmxpbWl0cxgIIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMSCwoDYXNrGAkgAygJIj0KC0hvdXNlTGltaXRzEi4KDWhvdXNlX3VzZF9kYXkYASABKAFCF7pIFBISGQAAAAAAavhAKQAAAAAAAAAAIs4BCgpIb3VzZVVzYWdlEgsKA3VzZBgBIAEoARITCgt1c2RfdW5rbm93bhgCIAEoCBINCgVjYWxscxgDIAEoAxIRCgl1c2RfbGltaXQYBCABKAESEgoKc2hhcmVkX3VzZBgFIAEoARISCgpwZXJzb25fdXNkGAYgASgBEhgKEHBlcnNvbl91c2RfbGltaXQYByABKAESHgoWaW5zdGFsbGF0aW9uX3VzZF9saW1pdBgIIAEoARIaChJpbnN0YWxsYXRpb25fc3BlbnQYCSABKAgiZAoGTWVtYmVyEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudBIMCgRyb2xlGAIgASgJEi0KCWpvaW5lZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiLQoSQ3JlYXRlSG91c2VSZXF1ZXN0EhcKBG5hbWUYASABKAlCCbpIBnIEEAEYZCI0ChNDcmVhdGVIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZSI3Cg9HZXRIb3VzZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBINCgV1c2FnZRgCIAEoCCJaChBHZXRIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZRInCgp1c2VkX3RvZGF5GAIgASgLMhMuYXJiZS52MS5Ib3VzZVVzYWdlIlAKEUxpc3RIb3VzZXNSZXF1ZXN0Eh0KCXBhZ2Vfc2l6ZRgBIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAIgASgJQgi6SAVyAxiABCJNChJMaXN0SG91c2VzUmVzcG9uc2USHgoGaG91c2VzGAEgAygLMg4uYXJiZS52MS5Ib3VzZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAki8wEKElVwZGF0ZUhvdXNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhwKBG5hbWUYAiABKAlCCbpIBnIEEAEYZEgAiAEBEiwKFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAlCB7pIBHICGEBIAYgBARIkCgZsaW1pdHMYBSABKAsyFC5hcmJlLnYxLkhvdXNlTGltaXRzEhsKA2FzaxgGIAEoCzIOLmFyYmUudjEuTmFtZXNCBwoFX25hbWVCGQoXX2RlZmF1bHRfZW52aXJvbm1lbnRfaWRKBAgEEAVSDWRlZmF1bHRfbW9kZWwiNAoTVXBkYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UibgoSTGlzdE1lbWJlcnNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlAKE0xpc3RNZW1iZXJzUmVzcG9uc2USIAoHbWVtYmVycxgBIAMoCzIPLmFyYmUudjEuTWVtYmVyEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJyChNVcGRhdGVNZW1iZXJSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGgoIYWdlbnRfaWQYAiABKAlCCLpIBXIDsAEBEiIKBHJvbGUYAyABKAlCFLpIEXIPUgVvd25lclIGbWVtYmVyIjcKFFVwZGF0ZU1lbWJlclJlc3BvbnNlEh8KBm1lbWJlchgBIAEoCzIPLmFyYmUudjEuTWVtYmVyIk4KE1JlbW92ZU1lbWJlclJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCghhZ2VudF9pZBgCIAEoCUIIukgFcgOwAQEiFgoUUmVtb3ZlTWVtYmVyUmVzcG9uc2Ui2AEKBkludml0ZRIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRyb2xlGAMgASgJEgwKBG5vdGUYBCABKAkSGwoTY3JlYXRlZF9ieV9hZ2VudF9pZBgFIAEoCRIXCg9jcmVhdGVkX2J5X25hbWUYBiABKAkSLgoKY3JlYXRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiswEKE0NyZWF0ZUludml0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIlCgRyb2xlGAIgASgJQhe6SBTYAQFyD1IFb3duZXJSBm1lbWJlchJACgpleHBpcmVzX2luGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhG6SA6qAQsiBQiAmp4BMgIIPBIWCgRub3RlGAQgASgJQgi6SAVyAxjIASJFChRDcmVhdGVJbnZpdGVSZXNwb25zZRIfCgZpbnZpdGUYASABKAsyDy5hcmJlLnYxLkludml0ZRIMCgRwYXRoGAIgASgJIm4KEkxpc3RJbnZpdGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJQChNMaXN0SW52aXRlc1Jlc3BvbnNlEiAKB2ludml0ZXMYASADKAsyDy5hcmJlLnYxLkludml0ZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiSQoTUmV2b2tlSW52aXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhUKAmlkGAIgASgJQgm6SAZyBBABGEAiFgoUUmV2b2tlSW52aXRlUmVzcG9uc2UicgoWTGlzdEF1ZGl0RXZlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJXChdMaXN0QXVkaXRFdmVudHNSZXNwb25zZRIjCgZldmVudHMYASADKAsyEy5hcmJlLnYxLkF1ZGl0RXZlbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIpYCCgpBdWRpdEV2ZW50EgoKAmlkGAEgASgJEiYKAmF0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5hY3Rvcl9hZ2VudF9pZBgDIAEoCRISCgphY3Rvcl9raW5kGAQgASgJEhIKCmFjdG9yX25hbWUYBSABKAkSCwoDdmlhGAYgASgJEhAKCGtleV9uYW1lGAcgASgJEg4KBmFjdGlvbhgIIAEoCRIUCgxzdWJqZWN0X2tpbmQYCSABKAkSEgoKc3ViamVjdF9pZBgKIAEoCRIUCgxzdWJqZWN0X25hbWUYCyABKAkSJQoHY2hhbmdlcxgMIAMoCzIULmFyYmUudjEuQXVkaXRDaGFuZ2UiWgoLQXVkaXRDaGFuZ2USDQoFZmllbGQYASABKAkSEwoGYmVmb3JlGAIgASgJSACIAQESEgoFYWZ0ZXIYAyABKAlIAYgBAUIJCgdfYmVmb3JlQggKBl9hZnRlciItChBHZXRJbnZpdGVSZXF1ZXN0EhkKBXRva2VuGAEgASgJQgq6SAdyBRABGMgBIosBChFHZXRJbnZpdGVSZXNwb25zZRIQCghob3VzZV9pZBgBIAEoCRISCgpob3VzZV9uYW1lGAIgASgJEgwKBHJvbGUYAyABKAkSEgoKaW52aXRlZF9ieRgEIAEoCRIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJHChNBY2NlcHRJbnZpdGVSZXF1ZXN0EhkKBXRva2VuGAEgASgJQgq6SAdyBRABGMgBEhUKBG5hbWUYAiABKAlCB7pIBHICGGQinQEKFEFjY2VwdEludml0ZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZRIdCgVhZ2VudBgCIAEoCzIOLmFyYmUudjEuQWdlbnQSDwoHc2Vzc2lvbhgDIAEoCRI2ChJzZXNzaW9uX2V4cGlyZXNfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIqEBChFXYXRjaEhvdXNlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhsKB3RocmVhZHMYAiABKAVCCrpIBxoFGMgBKAASJAoKdGhyZWFkX2lkcxgDIAMoCUIQukgNkgEKEGQiBnIEEAEYQBIPCgdtZW1iZXJzGAQgASgIEgwKBGJvdHMYBSABKAgSDQoFaW5ib3gYBiABKAgimwMKEldhdGNoSG91c2VSZXNwb25zZRIfCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2VIABIhCgZ0aHJlYWQYAiABKAsyDy5hcmJlLnYxLlRocmVhZEgAEiMKB3NhbmRib3gYAyABKAsyEC5hcmJlLnYxLlNhbmRib3hIABIrCgtlbnZpcm9ubWVudBgEIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnRIABIhCgZtZW1iZXIYBSABKAsyDy5hcmJlLnYxLk1lbWJlckgAEh0KBGdvbmUYBiABKAsyDS5hcmJlLnYxLkdvbmVIABIdCgRyZXN0GAcgASgLMg0uYXJiZS52MS5SZXN0SAASJgoJY2F1Z2h0X3VwGAggASgLMhEuYXJiZS52MS5XYXRjaGluZ0gAEh8KBWFsaXZlGAkgASgLMg4uYXJiZS52MS5BbGl2ZUgAEhsKA2JvdBgKIAEoCzIMLmFyYmUudjEuQm90SAASHwoFaW5ib3gYCyABKAsyDi5hcmJlLnYxLkluYm94SABCBwoFZXZlbnQiIAoER29uZRIMCgRraW5kGAEgASgJEgoKAmlkGAIgASgJIhoKBFJlc3QSEgoKcGFnZV90b2tlbhgBIAEoCSIKCghXYXRjaGluZzK7CAoMSG91c2VTZXJ2aWNlEkgKC0NyZWF0ZUhvdXNlEhsuYXJiZS52MS5DcmVhdGVIb3VzZVJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUhvdXNlUmVzcG9uc2USRAoIR2V0SG91c2USGC5hcmJlLnYxLkdldEhvdXNlUmVxdWVzdBoZLmFyYmUudjEuR2V0SG91c2VSZXNwb25zZSIDkAIBEkoKCkxpc3RIb3VzZXMSGi5hcmJlLnYxLkxpc3RIb3VzZXNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0SG91c2VzUmVzcG9uc2UiA5ACARJICgtVcGRhdGVIb3VzZRIbLmFyYmUudjEuVXBkYXRlSG91c2VSZXF1ZXN0GhwuYXJiZS52MS5VcGRhdGVIb3VzZVJlc3BvbnNlEk0KC0xpc3RNZW1iZXJzEhsuYXJiZS52MS5MaXN0TWVtYmVyc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RNZW1iZXJzUmVzcG9uc2UiA5ACARJLCgxVcGRhdGVNZW1iZXISHC5hcmJlLnYxLlVwZGF0ZU1lbWJlclJlcXVlc3QaHS5hcmJlLnYxLlVwZGF0ZU1lbWJlclJlc3BvbnNlEksKDFJlbW92ZU1lbWJlchIcLmFyYmUudjEuUmVtb3ZlTWVtYmVyUmVxdWVzdBodLmFyYmUudjEuUmVtb3ZlTWVtYmVyUmVzcG9uc2USSwoMQ3JlYXRlSW52aXRlEhwuYXJiZS52MS5DcmVhdGVJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5DcmVhdGVJbnZpdGVSZXNwb25zZRJNCgtMaXN0SW52aXRlcxIbLmFyYmUudjEuTGlzdEludml0ZXNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0SW52aXRlc1Jlc3BvbnNlIgOQAgESSwoMUmV2b2tlSW52aXRlEhwuYXJiZS52MS5SZXZva2VJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5SZXZva2VJbnZpdGVSZXNwb25zZRJCCglHZXRJbnZpdGUSGS5hcmJlLnYxLkdldEludml0ZVJlcXVlc3QaGi5hcmJlLnYxLkdldEludml0ZVJlc3BvbnNlEksKDEFjY2VwdEludml0ZRIcLmFyYmUudjEuQWNjZXB0SW52aXRlUmVxdWVzdBodLmFyYmUudjEuQWNjZXB0SW52aXRlUmVzcG9uc2USWQoPTGlzdEF1ZGl0RXZlbnRzEh8uYXJiZS52MS5MaXN0QXVkaXRFdmVudHNSZXF1ZXN0GiAuYXJiZS52MS5MaXN0QXVkaXRFdmVudHNSZXNwb25zZSIDkAIBEkcKCldhdGNoSG91c2USGi5hcmJlLnYxLldhdGNoSG91c2VSZXF1ZXN0GhsuYXJiZS52MS5XYXRjaEhvdXNlUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_inbox, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * House is a tenant.
@@ -767,6 +767,182 @@ export const RevokeInviteResponseSchema: GenMessage<RevokeInviteResponse> = /*@_
   messageDesc(file_arbe_v1_house, 24);
 
 /**
+ * @generated from message arbe.v1.ListAuditEventsRequest
+ */
+export type ListAuditEventsRequest = Message<"arbe.v1.ListAuditEventsRequest"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+
+  /**
+   * At most 200; 0 means 50.
+   *
+   * @generated from field: int32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * The next_page_token of the previous page; empty for the first page.
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message arbe.v1.ListAuditEventsRequest.
+ * Use `create(ListAuditEventsRequestSchema)` to create a new message.
+ */
+export const ListAuditEventsRequestSchema: GenMessage<ListAuditEventsRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 25);
+
+/**
+ * @generated from message arbe.v1.ListAuditEventsResponse
+ */
+export type ListAuditEventsResponse = Message<"arbe.v1.ListAuditEventsResponse"> & {
+  /**
+   * @generated from field: repeated arbe.v1.AuditEvent events = 1;
+   */
+  events: AuditEvent[];
+
+  /**
+   * Empty on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message arbe.v1.ListAuditEventsResponse.
+ * Use `create(ListAuditEventsResponseSchema)` to create a new message.
+ */
+export const ListAuditEventsResponseSchema: GenMessage<ListAuditEventsResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 26);
+
+/**
+ * AuditEvent says that somebody changed something in the administration of a house. The names are those of that time.
+ *
+ * @generated from message arbe.v1.AuditEvent
+ */
+export type AuditEvent = Message<"arbe.v1.AuditEvent"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp at = 2;
+   */
+  at?: Timestamp | undefined;
+
+  /**
+   * The person or bot who did it; empty for arbe itself, and for somebody with access to the database.
+   *
+   * @generated from field: string actor_agent_id = 3;
+   */
+  actorAgentId: string;
+
+  /**
+   * "human" or "bot".
+   *
+   * @generated from field: string actor_kind = 4;
+   */
+  actorKind: string;
+
+  /**
+   * The name of a person, or the @handle of a bot.
+   *
+   * @generated from field: string actor_name = 5;
+   */
+  actorName: string;
+
+  /**
+   * How the actor spoke: "browser", "cli", "api", or "token" for a token of a thread. Empty if it is not known.
+   *
+   * @generated from field: string via = 6;
+   */
+  via: string;
+
+  /**
+   * The name of the actor's API key; empty for other credentials.
+   *
+   * @generated from field: string key_name = 7;
+   */
+  keyName: string;
+
+  /**
+   * "created", "changed" or "deleted".
+   *
+   * @generated from field: string action = 8;
+   */
+  action: string;
+
+  /**
+   * What was changed: "house", "member", "bot", "invite", "api_key", "secret", "environment", "model_endpoint" or "thread". More
+   * kinds may come.
+   *
+   * @generated from field: string subject_kind = 9;
+   */
+  subjectKind: string;
+
+  /**
+   * @generated from field: string subject_id = 10;
+   */
+  subjectId: string;
+
+  /**
+   * @generated from field: string subject_name = 11;
+   */
+  subjectName: string;
+
+  /**
+   * @generated from field: repeated arbe.v1.AuditChange changes = 12;
+   */
+  changes: AuditChange[];
+};
+
+/**
+ * Describes the message arbe.v1.AuditEvent.
+ * Use `create(AuditEventSchema)` to create a new message.
+ */
+export const AuditEventSchema: GenMessage<AuditEvent> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 27);
+
+/**
+ * AuditChange is a field that was set or changed.
+ *
+ * @generated from message arbe.v1.AuditChange
+ */
+export type AuditChange = Message<"arbe.v1.AuditChange"> & {
+  /**
+   * @generated from field: string field = 1;
+   */
+  field: string;
+
+  /**
+   * Its value before and after. Unset if there was none, or if the log does not have the values of the field. Values are cut off
+   * after 200 characters.
+   *
+   * @generated from field: optional string before = 2;
+   */
+  before?: string | undefined;
+
+  /**
+   * @generated from field: optional string after = 3;
+   */
+  after?: string | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.AuditChange.
+ * Use `create(AuditChangeSchema)` to create a new message.
+ */
+export const AuditChangeSchema: GenMessage<AuditChange> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 28);
+
+/**
  * @generated from message arbe.v1.GetInviteRequest
  */
 export type GetInviteRequest = Message<"arbe.v1.GetInviteRequest"> & {
@@ -781,7 +957,7 @@ export type GetInviteRequest = Message<"arbe.v1.GetInviteRequest"> & {
  * Use `create(GetInviteRequestSchema)` to create a new message.
  */
 export const GetInviteRequestSchema: GenMessage<GetInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 25);
+  messageDesc(file_arbe_v1_house, 29);
 
 /**
  * @generated from message arbe.v1.GetInviteResponse
@@ -822,7 +998,7 @@ export type GetInviteResponse = Message<"arbe.v1.GetInviteResponse"> & {
  * Use `create(GetInviteResponseSchema)` to create a new message.
  */
 export const GetInviteResponseSchema: GenMessage<GetInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 26);
+  messageDesc(file_arbe_v1_house, 30);
 
 /**
  * @generated from message arbe.v1.AcceptInviteRequest
@@ -846,7 +1022,7 @@ export type AcceptInviteRequest = Message<"arbe.v1.AcceptInviteRequest"> & {
  * Use `create(AcceptInviteRequestSchema)` to create a new message.
  */
 export const AcceptInviteRequestSchema: GenMessage<AcceptInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 27);
+  messageDesc(file_arbe_v1_house, 31);
 
 /**
  * @generated from message arbe.v1.AcceptInviteResponse
@@ -885,7 +1061,7 @@ export type AcceptInviteResponse = Message<"arbe.v1.AcceptInviteResponse"> & {
  * Use `create(AcceptInviteResponseSchema)` to create a new message.
  */
 export const AcceptInviteResponseSchema: GenMessage<AcceptInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 28);
+  messageDesc(file_arbe_v1_house, 32);
 
 /**
  * WatchHouseRequest names what to watch in addition to the house itself.
@@ -942,7 +1118,7 @@ export type WatchHouseRequest = Message<"arbe.v1.WatchHouseRequest"> & {
  * Use `create(WatchHouseRequestSchema)` to create a new message.
  */
 export const WatchHouseRequestSchema: GenMessage<WatchHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 29);
+  messageDesc(file_arbe_v1_house, 33);
 
 /**
  * @generated from message arbe.v1.WatchHouseResponse
@@ -1039,7 +1215,7 @@ export type WatchHouseResponse = Message<"arbe.v1.WatchHouseResponse"> & {
  * Use `create(WatchHouseResponseSchema)` to create a new message.
  */
 export const WatchHouseResponseSchema: GenMessage<WatchHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 30);
+  messageDesc(file_arbe_v1_house, 34);
 
 /**
  * Gone identifies a row.
@@ -1067,7 +1243,7 @@ export type Gone = Message<"arbe.v1.Gone"> & {
  * Use `create(GoneSchema)` to create a new message.
  */
 export const GoneSchema: GenMessage<Gone> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 31);
+  messageDesc(file_arbe_v1_house, 35);
 
 /**
  * Rest is the rest of the list of threads.
@@ -1088,7 +1264,7 @@ export type Rest = Message<"arbe.v1.Rest"> & {
  * Use `create(RestSchema)` to create a new message.
  */
 export const RestSchema: GenMessage<Rest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 32);
+  messageDesc(file_arbe_v1_house, 36);
 
 /**
  * @generated from message arbe.v1.Watching
@@ -1101,7 +1277,7 @@ export type Watching = Message<"arbe.v1.Watching"> & {
  * Use `create(WatchingSchema)` to create a new message.
  */
 export const WatchingSchema: GenMessage<Watching> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 33);
+  messageDesc(file_arbe_v1_house, 37);
 
 /**
  * HouseService manages houses, the tenants of an installation. A house owns everything in it, and is the only privacy
@@ -1240,6 +1416,18 @@ export const HouseService: GenService<{
     methodKind: "unary";
     input: typeof AcceptInviteRequestSchema;
     output: typeof AcceptInviteResponseSchema;
+  },
+  /**
+   * ListAuditEvents returns who changed what in the administration of a house, newest first: members and roles, invites, bots,
+   * secrets, environments, model endpoints, API keys, settings and limits of the house, and deleted threads. The log has no
+   * messages, and never the value of a secret or a key. Owners only.
+   *
+   * @generated from rpc arbe.v1.HouseService.ListAuditEvents
+   */
+  listAuditEvents: {
+    methodKind: "unary";
+    input: typeof ListAuditEventsRequestSchema;
+    output: typeof ListAuditEventsResponseSchema;
   },
   /**
    * WatchHouse sends the requested rows of a house and then their changes. It sends each row once, then caught_up, and then
