@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,6 +34,18 @@ type Outcome struct {
 	Stop entry.PiStop
 	// Text is its last text.
 	Text string
+	// Rest is the answer in whose middle the agent ended, for the log; nil if there is none.
+	Rest entry.Payload
+}
+
+// Cut returns the outcome with the answer in whose middle the agent ended, without its calls, which did not begin.
+func (o Outcome) Cut(a entry.PiAssistant) Outcome {
+	a.Content = slices.DeleteFunc(slices.Clone(a.Content), func(b entry.PiBlock) bool { return b.Type == entry.PiCallBlock })
+	if len(a.Content) > 0 {
+		a.StopReason = entry.PiAborted
+		o.Rest = a
+	}
+	return o
 }
 
 // The causes that agents have in common.

@@ -99,6 +99,9 @@ func (r *run) count(u entry.PiUsage) {
 // has not received: the agent completed its task and must be started again for them.
 func (r *run) judge(exit harness.Exit) (f runFinished, again bool) {
 	o := r.reader.Decide(exit)
+	if o.Rest != nil {
+		r.add(o.Rest)
+	}
 	f = runFinished{RunFinished: entry.RunFinished{Outcome: entry.RunCompleted, StopReason: string(o.Stop), ExitCode: &exit.Code, Result: o.Text}}
 	switch {
 	case r.cancelled:

@@ -27,7 +27,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	}
 	models := modeltest.New(t, func(r *modeltest.Request) modeltest.Reply {
 		switch {
-		case strings.Contains(r.Asked(), "go on where it left off"):
+		case strings.Contains(r.Asked(), "Continue."):
 			return modeltest.Reply{Text: "I went on."}
 		case r.Last().Role == "tool":
 			return modeltest.Reply{Text: "The file says so."}
@@ -131,6 +131,7 @@ func stopAndContinue(t *testing.T, c *arbe.Client, models *modeltest.Server, chi
 	}
 	run(t, c, child, "until test -e "+held+"; do sleep 0.05; done; echo now it holds")
 	awaitLong(t, c, child, "now it holds\\n")
+	awaitLong(t, c, child, "I hold.") // Codex reports a command after it has begun
 	if got, err := c.Runs.CancelRun(t.Context(), &arbev1.CancelRunRequest{ThreadId: child}); err != nil || !got.Stopped {
 		t.Fatalf("it is not stopped: %v", err)
 	}
@@ -152,7 +153,7 @@ func stopAndContinue(t *testing.T, c *arbe.Client, models *modeltest.Server, chi
 	awaitLong(t, c, child, "I went on.")
 	for _, r := range models.Requests()[before:] {
 		body := string(r.Body)
-		for _, said := range []string{"- as " + agent, "I write it.", "The file says so.", "- again as " + agent, "I hold.", "interrupted", "go on where it left off"} {
+		for _, said := range []string{"- as " + agent, "I write it.", "The file says so.", "- again as " + agent, "I hold.", "Continue."} {
 			_, rest, ok := strings.Cut(body, said)
 			if body = rest; !ok {
 				t.Fatalf("the model is not told %q after the rest: %s", said, r.Body)

@@ -515,12 +515,16 @@ func (r *reader) Interrupt() ([]byte, syscall.Signal) {
 // Decide judges by the answer to the last prompt. The exit status of the process matters only without one.
 func (r *reader) Decide(exit harness.Exit) harness.Outcome {
 	failed := r.failed
+	var cut entry.PiAssistant
+	if !r.done {
+		cut = r.take(entry.PiToolUse) // it ended in the middle of an answer
+	}
 	switch {
 	case failed == "" && r.stopped:
 		failed = "the agent was interrupted"
 	case !r.done && failed == "":
-		r.tally.Add(r.take(entry.PiToolUse)) // it ended in the middle of an answer
-		return r.tally.Decide("", exit)
+		r.tally.Add(cut)
+		return r.tally.Decide("", exit).Cut(cut)
 	}
-	return r.tally.Decide(failed, harness.Exit{})
+	return r.tally.Decide(failed, harness.Exit{}).Cut(cut)
 }

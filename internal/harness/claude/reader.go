@@ -302,12 +302,14 @@ func (r *reader) end(l line) []harness.Event {
 
 // Decide judges by the last line. Without one, the session was interrupted.
 func (r *reader) Decide(exit harness.Exit) harness.Outcome {
+	var cut entry.PiAssistant
 	if r.now != nil {
+		cut = *r.now
 		_ = r.flush()
 	}
 	failed := r.failed
 	if failed == "" && !r.ended && exit.Code == 0 {
 		failed = "the agent ended without its result"
 	}
-	return r.tally.Decide(failed, exit)
+	return r.tally.Decide(failed, exit).Cut(cut)
 }

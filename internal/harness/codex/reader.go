@@ -216,7 +216,9 @@ func (r *reader) Interrupt() ([]byte, syscall.Signal) { return nil, syscall.SIGI
 // Decide judges by the end of the turn.
 func (r *reader) Decide(exit harness.Exit) harness.Outcome {
 	if len(r.answer) > 0 && !r.ended { // it ended in the middle of an answer
-		r.tally.Add(r.take(entry.PiToolUse))
+		a := r.take(entry.PiToolUse)
+		r.tally.Add(a)
+		return r.tally.Decide(r.failed, exit).Cut(a)
 	}
 	return r.tally.Decide(r.failed, exit)
 }
