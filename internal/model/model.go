@@ -146,6 +146,12 @@ var baseURLs = map[Provider]string{
 	Ollama:     "http://127.0.0.1:11434/v1",
 }
 
+// Root returns the endpoint's address without the version, as clients want it that append paths such as /v1/messages.
+func (e Endpoint) Root() string {
+	root := e.withDefaults().BaseURL
+	return strings.TrimSuffix(strings.TrimSuffix(root, "/v1"), "/v1beta")
+}
+
 // withDefaults fills in what is not set.
 func (e Endpoint) withDefaults() Endpoint {
 	own := e.BaseURL == ""

@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/runner"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
@@ -114,8 +116,11 @@ func (l *launch) putSpec(ctx context.Context, h sandbox.Handle, p placed) error 
 	}
 	if m := l.model; m.ID != "" {
 		s.Model = runner.Model{
-			Provider: m.Provider, ID: m.ID, Dialect: m.Dialect, BaseURL: h.Door() + m.Path, KeyEnv: m.KeyEnv,
-			ContextWindow: m.ContextWindow, MaxTokens: m.MaxTokens,
+			Provider: m.Provider, ID: m.ID, Dialect: m.Dialect, BaseURL: h.Door() + m.Path, ContextWindow: m.ContextWindow, MaxTokens: m.MaxTokens,
+		}
+		// The gateway must see the calls of an agent that cannot tell failure from success.
+		if !l.config.Agents[l.bot.Runtime].Witness && slices.ContainsFunc(h.Secrets(), func(b secret.Binding) bool { return b.Name == m.KeyEnv }) {
+			s.Model.BaseURL, s.Model.KeyEnv = m.Root, m.KeyEnv
 		}
 	}
 	text, err := json.Marshal(s)

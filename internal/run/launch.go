@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +21,9 @@ import (
 )
 
 const (
-	// stopPatience is how long a runner may take to end its agent, save the tree and report after the log asks it to stop.
+	// obeyTimeout is how long a runner may take to say that it stops, after the log asks it to.
+	obeyTimeout = 1500 * time.Millisecond
+	// stopPatience is how much longer it may take to end its agent, save the tree and report.
 	stopPatience = 10 * time.Second
 	// stopTimeout is how much longer ending a runner may take, in case its sandbox does not answer.
 	stopTimeout = 10 * time.Second
@@ -229,7 +232,7 @@ func (l *launch) settle(ctx context.Context, err error) error {
 	case err == nil, errors.Is(err, errOver):
 		return nil
 	case jobs.Cancelled(ctx), errors.Is(err, jobs.ErrCancelled):
-		l.stop(ctx, stopPatience)
+		l.stop(ctx, true)
 		e = cancelled()
 	case jobs.Stopped(ctx), errors.Is(err, jobs.ErrTakenByOther):
 		return l.job.HandOver(ctx, "")
@@ -241,7 +244,7 @@ func (l *launch) settle(ctx context.Context, err error) error {
 		e = lost(a.Epoch, gone.reason, l.shown(ctx, gone.lines))
 	default:
 		l.config.Logger.WarnContext(ctx, "a coding agent could not be launched", "error", fault.From(err).Detail())
-		l.stop(ctx, 0)
+		l.stop(ctx, false)
 		e = failed(a.Epoch, entry.PhaseDispatch, err)
 	}
 	return l.end(ctx, e)
@@ -275,23 +278,26 @@ func (l *launch) end(ctx context.Context, e end) error {
 	})
 }
 
-// stop ends the runner, if it was launched. A runner that the log asks to stop has patience to end its agent, save the tree
-// and report, which ends the run. No signal is sent before, because one would reach the agent and the programs that save the
-// tree, too.
-func (l *launch) stop(ctx context.Context, patience time.Duration) {
+// stop ends the runner, if it was launched. asked means that the log asks it to stop: a runner that obeys may then end its
+// agent, save the tree and report, which ends the run. No signal is sent before, because one would reach the agent and the
+// programs that save the tree, too.
+func (l *launch) stop(ctx context.Context, asked bool) {
 	if l.note.Sandbox == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience+stopTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), obeyTimeout+stopPatience+stopTimeout)
 	defer cancel()
 	h, err := l.config.Boxes.Handle(ctx, l.scope, l.note.Sandbox)
 	if err == nil {
 		if launcher, ok := h.Launcher(); ok {
 			id := launchID(l.thread.ID, l.job.Args.Epoch)
-			if patience > 0 {
-				bounded, cancel := context.WithTimeout(ctx, patience)
-				_ = launcher.Follow(bounded, h.Ref, id, 0, func(sandbox.Record) error { return nil }) // what follows ends the runner anyway
-				cancel()
+			ends := func(within time.Duration) bool {
+				bounded, cancel := context.WithTimeout(ctx, within)
+				defer cancel()
+				return launcher.Follow(bounded, h.Ref, id, 0, func(sandbox.Record) error { return nil }) == nil
+			}
+			if asked && !ends(obeyTimeout) && l.obeys(ctx) {
+				ends(stopPatience)
 			}
 			err = launcher.End(ctx, h.Ref, id, 0)
 			l.forget(ctx, launcher, h.Ref, id)
@@ -300,6 +306,15 @@ func (l *launch) stop(ctx context.Context, patience time.Duration) {
 	if err != nil && fault.CodeOf(err) != fault.NotFound {
 		l.config.Logger.WarnContext(ctx, "a runner could not be ended", "error", fault.From(err).Detail())
 	}
+}
+
+// obeys reports whether the runner's last heartbeat says that it stops, or its report has come.
+func (l *launch) obeys(ctx context.Context) (obeys bool) {
+	err := l.inThread(ctx, l.scope.House, l.thread.ID, func(_ pgx.Tx, th thread.Thread) error {
+		obeys = th.Status != thread.Running || slices.Contains([]string{entry.Heartbeat{Phase: "stopping"}.Doing(), entry.Heartbeat{Phase: "saving"}.Doing()}, th.Run.Doing)
+		return nil
+	})
+	return err == nil && obeys
 }
 
 // shown returns the end of a runner's output for the log, without the secrets that the run received.

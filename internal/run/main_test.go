@@ -225,11 +225,18 @@ type runner struct {
 		Epoch, After int64
 		Fresh        bool
 		Session      string
+		Model        runnerModel
 	}
 	by   run.Poster
 	next int
 	// exit is its exit code.
 	exit int
+}
+
+// runnerModel is how an agent reaches its model.
+type runnerModel struct {
+	BaseURL string `json:"base_url"`
+	KeyEnv  string `json:"key_env"`
 }
 
 // post posts payloads.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -130,8 +132,14 @@ func TestCancel(t *testing.T) {
 		w := setup(t, func(r *runner) {
 			r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
 			close(begun)
-			<-r.asked
+			r.w.until(r.by.Thread, func(e entry.Entry) bool { return e.Type == entry.CancelRequested{}.Type() })
+			r.must(entry.Heartbeat{Epoch: 1, Phase: "stopping"})
 			r.must(entry.RunFinished{Epoch: 1, Outcome: entry.RunCancelled})
+			select {
+			case <-r.asked:
+				r.w.t.Error("it is ended before it has reported")
+			default:
+			}
 		})
 		child := w.spawn("Work.")
 		<-begun
@@ -555,5 +563,33 @@ func TestATaskIsDelegatedInAMessage(t *testing.T) {
 	_, err = w.d.SayAll(t.Context(), by, w.home, write(entry.NewDraft("x", w.scope.Agent, entry.Chat{Text: "/delegate fix it"})), []bool{false})
 	if fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("together with other entries: %v", err)
+	}
+}
+
+// An agent asks its model through the gateway, or itself with the key that its environment binds.
+func TestTheKeyOfAnEnvironment(t *testing.T) {
+	got := make(chan runnerModel, 1)
+	w := setup(t, func(r *runner) {
+		got <- r.spec.Model
+		r.must(entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted, Result: "done"})
+	}, func(c *dispatch.Config) {
+		c.Runs.Model = func(context.Context, db.Scope, bot.Bot, []string) (run.Model, error) {
+			return run.Model{Provider: "anthropic", ID: "m", Dialect: "messages", Path: "/api/model/anthropic", KeyEnv: "ANTHROPIC_API_KEY", Root: "https://api.anthropic.com"}, nil
+		}
+	})
+	_, _, err := w.secrets.Set(t.Context(), w.scope, "ANTHROPIC_API_KEY", []byte("sk-ant-of-the-environment"))
+	must(t, err)
+	env, err := w.boxes.CreateEnvironment(t.Context(), w.scope, "with a key", sandbox.Recipe{Secrets: []secret.Binding{{Name: "ANTHROPIC_API_KEY", Required: true}}})
+	must(t, err)
+	for environment, want := range map[string]runnerModel{
+		"":     {BaseURL: "http://arbe.internal/api/model/anthropic"},
+		env.ID: {BaseURL: "https://api.anthropic.com", KeyEnv: "ANTHROPIC_API_KEY"},
+	} {
+		child, err := w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: w.home, Text: "Work.", Environment: environment})
+		must(t, err)
+		w.ends(child.ID, 1, thread.Completed)
+		if m := <-got; m != want {
+			t.Errorf("the agent is told %+v, want %+v", m, want)
+		}
 	}
 }

@@ -153,3 +153,29 @@ func TestAnAgentOfTheProtocolAsksPeople(t *testing.T) {
 		t.Error("the log lacks a result")
 	}
 }
+
+// An agent with a key of its environment asks the provider itself. Without the key, the run fails and says how to bind it.
+func TestTheKeyOfAnEnvironment(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"pi", "codex", "claude-code"} {
+		h, _ := all.Named(name)
+		for _, key := range []string{"", "sk-own"} {
+			w := newWorld(t, h, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Done."} })
+			w.spec.Model.BaseURL, w.spec.Model.KeyEnv = w.model.URL, "PROVIDER_KEY"
+			w.env = append(w.env, "PROVIDER_KEY="+key)
+			w.chat("answer")
+			f := w.start().finish()
+			if key == "" && (f.Outcome != "failed" || !strings.Contains(f.Error, "bind the secret") || len(w.model.Requests()) > 0) {
+				t.Errorf("%s without the key: %+v", name, f)
+			}
+			if key != "" && (f.Outcome != "completed" || f.Result != "Done.") {
+				t.Errorf("%s: %+v", name, f)
+			}
+			for _, r := range w.model.Requests() {
+				if r.Key != key {
+					t.Errorf("%s asks with the key %q", name, r.Key)
+				}
+			}
+		}
+	}
+}

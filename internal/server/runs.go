@@ -116,7 +116,7 @@ func (p *starting) rulesOfRun(ctx context.Context, scope db.Scope, b bot.Bot) (r
 	return run.Rules{Ask: slices.Concat(rules.Ask, b.Ask), Patience: time.Duration(l.AnswerMinutes) * time.Minute}, err
 }
 
-// modelOfRun returns the model of a bot, or of its house, as its agent reaches it through the gateway.
+// modelOfRun returns the model of a bot, or of its house, as its agent reaches it through the gateway or with its own key.
 func (p *starting) modelOfRun(ctx context.Context, scope db.Scope, b bot.Bot, dialects []string) (run.Model, error) {
 	endpoint, ref, err := p.models.Resolve(ctx, scope.House, b.Model)
 	if err != nil {
@@ -128,7 +128,7 @@ func (p *starting) modelOfRun(ctx context.Context, scope db.Scope, b bot.Bot, di
 		return run.Model{}, fault.Newf(fault.Precondition, "choose another model for @"+b.Handle+", or for the house",
 			"%s cannot ask the model %s, which is not reached by %s", b.Runtime, ref, strings.Join(dialects, " or "))
 	}
-	return run.Model{Provider: ref.Endpoint, ID: ref.Model, Dialect: dialects[i], Path: "/api/model/" + ref.Endpoint}, nil
+	return run.Model{Provider: ref.Endpoint, ID: ref.Model, Dialect: dialects[i], Path: "/api/model/" + ref.Endpoint, KeyEnv: model.KeySecret(endpoint.Provider), Root: endpoint.Root()}, nil
 }
 
 // spokenBy returns the dialects in which the gateway can ask an endpoint. Providers with one of OpenAI's dialects have both.
