@@ -81,7 +81,7 @@ func modelServer(t *testing.T) (server *modeltest.Server, settings []string) {
 //	step [N]   lets a held answer of a model write its next part, N times
 func TestScriptsWithBots(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{"testdata/ask", "testdata/approve", "testdata/read", "testdata/limits", "testdata/think"} {
+	for _, dir := range []string{"testdata/ask", "testdata/approve", "testdata/read", "testdata/limits", "testdata/run", "testdata/think"} {
 		server, settings := modelServer(t)
 		if dir == "testdata/think" { // these scripts have models that cannot think
 			settings = append(settings, "OPENAI_API_KEY=sk-test", "OPENAI_BASE_URL="+server.URL+"/v1")

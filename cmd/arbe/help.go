@@ -138,8 +138,9 @@ arbe ask exits with 0 when the bot has answered. When it was asked, and there is
 
 and when it could not be asked, with one of the codes at the top.
 
-arbe run, and arbe thread result, exit with 0 when the coding agent has completed its task, with 10 when it failed, and with
-11 when someone stopped it. arbe thread diagnose exits with 2 when the run failed, and with 3 when nothing happens although
+arbe run, arbe thread result, arbe thread resume --follow, and arbe thread entries read of a thread that a coding agent
+drives exit with 0 when the agent has completed its task, with 10 when it failed, and with 11 when someone stopped it. If
+the agent is still at work, arbe thread result exits with 0. arbe thread diagnose exits with 2 when the run failed, and with 3 when nothing happens although
 it should.
 
 arbe env diagnose exits with 10 when the environment cannot build a sandbox.`,

@@ -18,7 +18,7 @@ import (
 func runTask(a *app) *cobra.Command {
 	var req arbev1.DelegateRequest
 	var house, repo, ref string
-	var detach bool
+	var detach, follow bool
 	cmd := &cobra.Command{
 		Use:   "run [TASK…] [-]",
 		Short: "Give a coding agent a task, and print its work",
@@ -52,7 +52,7 @@ func runTask(a *app) *cobra.Command {
 				return err
 			}
 			t := made.GetThread()
-			if detach {
+			if detach || !follow {
 				return a.show(t.GetId(), viewThread(t), t.GetId)
 			}
 			a.say("the task is in thread " + t.GetId())
@@ -69,7 +69,9 @@ func runTask(a *app) *cobra.Command {
 	flags.StringVarP(&req.ParentThreadId, "thread", "t", "", "thread from which it is delegated (default $ARBE_THREAD, or none)")
 	flags.StringVar(&req.Once, "id", "", "an id of your choice for the task, so that a retry delegates nothing twice (8 to 32 characters, a-z and 0-9)")
 	flags.BoolVar(&detach, "detach", false, "print the id of its thread, and return at once")
+	flags.BoolVarP(&follow, "follow", "f", true, "print the agent's work until it has ended")
 	cmd.MarkFlagsMutuallyExclusive("repo", "env")
+	cmd.MarkFlagsMutuallyExclusive("detach", "follow")
 	a.completes(cmd, "agent", a.bots)
 	a.completes(cmd, "env", a.environments)
 	a.completes(cmd, "thread", a.threads)
@@ -178,6 +180,7 @@ type runView struct {
 	ThreadID   string     `json:"thread_id"`
 	Epoch      int64      `json:"epoch"`
 	Status     string     `json:"status"`
+	Policy     string     `json:"policy,omitempty"`
 	StartedAt  time.Time  `json:"started_at"`
 	FinishedAt *time.Time `json:"finished_at,omitempty"`
 	Phase      string     `json:"failure_phase,omitempty"`
@@ -190,7 +193,7 @@ type runView struct {
 }
 
 func viewRun(r *arbev1.Run) runView {
-	v := runView{ThreadID: r.GetThreadId(), Epoch: r.GetEpoch(), Status: r.GetStatus(), StartedAt: r.GetStartedAt().AsTime(), Phase: r.GetFailurePhase(), Error: r.GetError(),
+	v := runView{ThreadID: r.GetThreadId(), Epoch: r.GetEpoch(), Status: r.GetStatus(), Policy: r.GetPolicy(), StartedAt: r.GetStartedAt().AsTime(), Phase: r.GetFailurePhase(), Error: r.GetError(),
 		Next: r.GetNext(), LastLines: r.GetLastLines(), Result: r.GetResult(), PatchID: r.GetPatchArtifactId(), CostMicros: r.GetUsage().GetCostMicros()}
 	if r.GetFinishedAt() != nil {
 		v.FinishedAt = new(r.GetFinishedAt().AsTime())
@@ -250,8 +253,11 @@ func runWords(r *arbev1.Run) string {
 }
 
 // runCode returns the exit code for a run.
-func runCode(r *arbev1.Run) error {
-	switch r.GetStatus() {
+func runCode(r *arbev1.Run) error { return statusCode(r.GetStatus()) }
+
+// statusCode returns the exit code for the status of a run.
+func statusCode(status string) error {
+	switch status {
 	case entry.RunFailed:
 		return exitCode(exitBotFailed)
 	case entry.RunCancelled:

@@ -29,6 +29,9 @@ func threadEntriesRead(a *app) *cobra.Command {
 			"to $ARBE_THREAD. While a bot is working, its answer is printed as it is written. It ends when no bot is working,\n" +
 			"or with --follow on Ctrl-C. Thinking of a model is a line, too; --thinking prints all that the model showed.\n" +
 			"\n" +
+			"If a coding agent drives the thread, it ends when the agent's run has ended. It then exits with 0 if the last run was\n" +
+			"completed, with 10 if it failed, and with 11 if someone stopped it.\n" +
+			"\n" +
 			"With --json it prints the entries, as arbe thread entries list does.",
 		Example: "  arbe thread entries read th4w7q2m9x\n" +
 			"  arbe thread entries read th4w7q2m9x --tail 50 --follow",
@@ -43,7 +46,7 @@ func threadEntriesRead(a *app) *cobra.Command {
 				return err
 			}
 			r := &reading{entryPrinter: entryPrinter{app: a, client: c, thread: thread}, follow: follow, thinking: thinking, working: map[string]string{}, ended: map[string]bool{}}
-			return r.run(ctx, tail)
+			return r.read(ctx, tail)
 		}),
 	}
 	cmd.Flags().IntVar(&tail, "tail", 0, "begin with the last `N` entries, not counting edits and reactions; 0 is all")
@@ -73,14 +76,21 @@ type reading struct {
 	spoke string
 	// ran holds the commands whose results were printed.
 	ran map[string]bool
+	// run is how far the runs of the thread's coding agent are.
+	run reachedRun
 }
 
 // errNobodyWorks ends the reading because no bot is working.
 var errNobodyWorks = errors.New("no bot is at work")
 
-func (r *reading) run(ctx context.Context, last int) error {
+// read prints the thread from the entry before the last ones on. It returns the outcome of the last run as an exit code.
+func (r *reading) read(ctx context.Context, last int) error {
 	after, err := r.before(ctx, last)
 	if err != nil {
+		return err
+	}
+	// The row includes at least what is before the first entry that is read. Later entries change it.
+	if r.run, err = reach(ctx, r.client, r.thread); err != nil {
 		return err
 	}
 	if after, err = r.past(ctx, after); err != nil {
@@ -93,12 +103,13 @@ func (r *reading) run(ctx context.Context, last int) error {
 	for event, err := range r.app.follow(ctx, r.client, r.thread, after) {
 		switch {
 		case context.Cause(ctx) == errNobodyWorks:
-			r.endLine()
-			return nil
+			return r.end()
 		case err != nil:
 			return err
 		case event.GetEntry() != nil:
 			err = r.take(ctx, event.GetEntry())
+		case isBoot(event.GetDelta()):
+			r.app.sayBoot(event.GetDelta().GetData())
 		case event.GetDelta() != nil:
 			err = r.write(ctx, event.GetDelta())
 		case event.GetCaughtUp() != nil:
@@ -113,16 +124,25 @@ func (r *reading) run(ctx context.Context, last int) error {
 		if idle != nil {
 			idle.Stop()
 		}
+		runs, err := r.run.goesOn(ctx, r.client, r.thread)
 		switch {
-		case len(r.working) > 0:
+		case context.Cause(ctx) == errNobodyWorks:
+			return r.end()
+		case err != nil:
+			return err
+		case runs || len(r.working) > 0:
 		case time.Since(r.said) < justNow:
 			idle = time.AfterFunc(beginTime, func() { leave(errNobodyWorks) })
 		default:
-			r.endLine()
-			return nil
+			return r.end()
 		}
 	}
 	return nil
+}
+
+func (r *reading) end() error {
+	r.endLine()
+	return statusCode(r.run.status)
 }
 
 // before returns the position before the last entries that have lines of their own, which edits, deletions and reactions
@@ -165,6 +185,9 @@ func (r *reading) past(ctx context.Context, after int64) (int64, error) {
 func (r *reading) take(ctx context.Context, e *arbev1.Entry) error {
 	payload, _ := decode(e)
 	r.follows(e)
+	if r.run.follows(e) {
+		r.said = time.Time{} // the messages so far began the run, or wait for people
+	}
 	if _, forked := payload.(entry.Forked); forked {
 		// Messages and turns from before the fork continue only in the source, so their ends never arrive here.
 		clear(r.working)

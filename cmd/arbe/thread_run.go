@@ -141,7 +141,8 @@ func threadPrune(a *app) *cobra.Command {
 // The exit codes of arbe thread diagnose.
 const exitRunFailed, exitRunStalled = 2, 3
 
-// stalledAfter is how long a thread may be silent before its run counts as stalled.
+// stalledAfter is how long a run may be silent before it counts as stalled. A running agent sends heartbeats, even if the log
+// has nothing new because a tool call takes long.
 const stalledAfter = 2 * time.Minute
 
 // diagnosisView is the state of a thread's last run, as JSON.
@@ -197,6 +198,9 @@ func threadDiagnose(a *app) *cobra.Command {
 func diagnosis(t *arbev1.Thread, runs []*arbev1.Run) (v diagnosisView, code int) {
 	v = diagnosisView{ThreadID: t.GetId(), Status: t.GetStatus()}
 	silent := time.Since(t.GetLastActivityAt().AsTime())
+	if t.GetLastRun().GetHeartbeatAt() != nil {
+		silent = min(silent, time.Since(t.GetLastRun().GetHeartbeatAt().AsTime()))
+	}
 	switch {
 	case t.GetAgentId() == "":
 		v.Stage = "no coding agent drives this thread"
@@ -213,7 +217,9 @@ func diagnosis(t *arbev1.Thread, runs []*arbev1.Run) (v diagnosisView, code int)
 		case r.GetStatus() == "failed":
 			v.Why, v.Next, code = r.GetError(), first(r.GetNext(), "arbe thread resume "+t.GetId()), exitRunFailed
 		case r.GetStatus() == "running" && silent > stalledAfter:
-			v.Why, v.Next, code = "the log has nothing new for "+silent.Round(time.Second).String()+", but the runner says that it is alive", "wait, or stop it: arbe thread stop "+t.GetId(), exitRunStalled
+			v.Why, v.Next, code = "its runner was not heard for "+silent.Round(time.Second).String(), "wait, or stop it: arbe thread stop "+t.GetId(), exitRunStalled
+		case r.GetStatus() != "running" && r.GetFailurePhase() != "":
+			v.Why, v.Next = r.GetError(), r.GetNext()
 		case r.GetStatus() != "running":
 			v.Stage = "ended"
 		}

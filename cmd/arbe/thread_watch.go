@@ -66,8 +66,8 @@ func (w *threadWatch) take(event *arbev1.WatchHouseResponse) error {
 	var err error
 	switch t, gone := event.GetThread(), event.GetGone(); {
 	case t != nil:
-		if had := w.threads[t.GetId()]; had != nil && !screen && proto.Equal(had, t) {
-			return nil // a repetition after a reconnect
+		if had := w.threads[t.GetId()]; had != nil && !screen && sameButBeat(had, t) {
+			return nil // a heartbeat, or a repetition after a reconnect
 		}
 		w.threads[t.GetId()] = t
 		if !screen {
@@ -90,6 +90,16 @@ func (w *threadWatch) take(event *arbev1.WatchHouseResponse) error {
 		return err
 	}
 	return w.app.listOfThreads(slices.SortedFunc(maps.Values(w.threads), arbe.CompareThreads))
+}
+
+// sameButBeat reports whether two states of a thread differ at most in the last heartbeat of its run.
+func sameButBeat(had, t *arbev1.Thread) bool {
+	if had.GetLastRun() == nil || t.GetLastRun() == nil {
+		return proto.Equal(had, t)
+	}
+	had = proto.CloneOf(had)
+	had.LastRun.HeartbeatAt = t.GetLastRun().GetHeartbeatAt()
+	return proto.Equal(had, t)
 }
 
 func (w *threadWatch) line(t *arbev1.Thread) error {

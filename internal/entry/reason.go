@@ -11,8 +11,11 @@ const (
 	// apply only to people's messages that mention nobody else.
 	ReasonReply     Reason = "reply"
 	ReasonAnswering Reason = "answering"
-	// ReasonDriver applies only before a message is sent: in the thread of a coding agent, it goes to that agent.
-	ReasonDriver       Reason = "driver"
+	// ReasonDriver means a message in the thread of a coding agent, which goes to that agent.
+	ReasonDriver Reason = "driver"
+	// ReasonDelegated and ReasonContinued apply only to runs of coding agents.
+	ReasonDelegated    Reason = "delegated"
+	ReasonContinued    Reason = "continued"
 	ReasonAlways       Reason = "always"
 	ReasonAmbient      Reason = "ambient"
 	ReasonRetry        Reason = "retry"
@@ -40,6 +43,8 @@ var explanations = map[Reason]string{
 	ReasonReply:        "Somebody replied to what it wrote.",
 	ReasonAnswering:    "It answers in this thread without being mentioned.",
 	ReasonDriver:       "This is its thread, so it reads everything people say here.",
+	ReasonDelegated:    "The task was delegated to it.",
+	ReasonContinued:    "Someone asked it to continue.",
 	ReasonAlways:       "It answers everything that is said here.",
 	ReasonAmbient:      "It listens here, and answers when people have been silent for a while and it has something to add.",
 	ReasonRetry:        "Someone asked it to try again.",

@@ -71,7 +71,8 @@ const (
 	PhaseExecution = "execution"
 	// PhaseObservation: the agent, or its machine, is gone, and it is unknown how it ended.
 	PhaseObservation = "observation"
-	// PhaseResult: the agent has ended, but its result could not be collected.
+	// PhaseResult: the agent has ended, but its report or its changes could not be collected. A run whose changes could not be
+	// collected is completed nevertheless.
 	PhaseResult = "result-collection"
 )
 
@@ -175,7 +176,8 @@ type RunFinished struct {
 	// StopReason is why the agent's last answer ended. ExitCode is the exit code of its program; nil if it did not exit.
 	StopReason string `json:"stop_reason,omitempty"`
 	ExitCode   *int   `json:"exit_code,omitempty"`
-	// Error describes a failure, and Phase is the phase in which it happened; both are empty if there was none.
+	// Error describes a failure, and Phase is the phase in which it happened; both are empty if there was none. A completed
+	// run whose changes could not be collected has only the phase, and PatchError.
 	Error string `json:"error,omitempty"`
 	Phase string `json:"phase,omitempty"`
 	// LastLines are the last lines of the program's output, if the run failed.
@@ -271,6 +273,8 @@ type SessionOrphaned struct {
 	Reason string `json:"reason"`
 	// LastLines are the last lines of the runner's output, if they can be read.
 	LastLines string `json:"last_lines,omitempty"`
+	// Phase is [PhaseResult] if the agent had ended, and otherwise empty.
+	Phase string `json:"phase,omitempty"`
 }
 
 func (SessionOrphaned) Type() string { return "signal.thread.pi_session_orphaned" }
@@ -278,8 +282,11 @@ func (SessionOrphaned) Type() string { return "signal.thread.pi_session_orphaned
 func (o SessionOrphaned) parts(Entry) []Part { return []Part{{Work{RunWork, RunID(o.Epoch)}, Updates}} }
 
 func (o SessionOrphaned) Validate() error {
-	if o.Reason == "" {
+	switch {
+	case o.Reason == "":
 		return fault.New(fault.Invalid, "reason: it is empty", "say how it was found out")
+	case o.Phase != "" && o.Phase != PhaseResult:
+		return fault.Newf(fault.Invalid, "use result-collection, or leave it out", "phase: no run is lost in the phase %.40q", o.Phase)
 	}
 	return nil
 }

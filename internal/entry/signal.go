@@ -15,6 +15,8 @@ type StatusChanged struct {
 	Reason string `json:"reason,omitempty"`
 	// Epoch is the run, if any, that begins or ends with it.
 	Epoch int64 `json:"epoch,omitempty"`
+	// Policy is a [Reason]: the policy that started the run that begins with it.
+	Policy string `json:"policy,omitempty"`
 }
 
 func (StatusChanged) Type() string { return "signal.thread.status_changed" }

@@ -160,7 +160,7 @@ func wireThread(t thread.Thread) *arbev1.Thread {
 	if r := t.Run; r.Epoch > 0 {
 		last = &arbev1.LastRun{
 			Epoch: r.Epoch, StartedAt: timestamp(r.StartedAt), FinishedAt: timestamp(r.EndedAt), Doing: shown(r.Doing), LastTool: shown(r.Tool),
-			Result: shown(r.Result), CostMicros: r.CostMicros, CostUnknown: r.CostUnknown,
+			Result: shown(r.Result), CostMicros: r.CostMicros, CostUnknown: r.CostUnknown, HeartbeatAt: timestamp(r.HeartbeatAt),
 		}
 	}
 	return &arbev1.Thread{

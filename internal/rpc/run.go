@@ -154,7 +154,7 @@ func (s *runService) ReconcileThread(ctx context.Context, req *arbev1.ReconcileT
 func wireRun(r run.Run) *arbev1.Run {
 	w := &arbev1.Run{
 		ThreadId: r.Thread, Epoch: r.Epoch, Status: string(r.Status), StartedAt: timestamp(r.Started), FinishedAt: timestamp(r.Ended), FailurePhase: r.Phase,
-		Error: r.Error, Next: r.Next, LastLines: r.LastLines, Result: r.Result, PatchArtifactId: r.Patch, BranchRepository: r.Repository,
+		Error: r.Error, Next: r.Next, LastLines: r.LastLines, Result: r.Result, PatchArtifactId: r.Patch, BranchRepository: r.Repository, Policy: string(r.Policy),
 	}
 	if u := r.Usage; u != nil {
 		w.Usage = &arbev1.TurnUsage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, CostMicros: u.CostMicros, CostUnknown: u.CostUnknown}

@@ -56,7 +56,7 @@ func (r *Runs) cancelTx(ctx context.Context, tx pgx.Tx, th thread.Thread, by str
 	case running:
 		return true, r.endTx(ctx, tx, th, cancelled())
 	case stopped && !followed: // the run was queued, and its job has ended with it
-		if th, err = r.config.Threads.BeginRunTx(ctx, tx, th, ""); err == nil {
+		if th, err = r.config.Threads.BeginRunTx(ctx, tx, th, policyOf(th)); err == nil {
 			err = r.endTx(ctx, tx, th, cancelled())
 		}
 	}

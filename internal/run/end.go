@@ -20,13 +20,18 @@ import (
 // shownResult is the size of the result that the parent thread shows, in bytes. The child's log has all of it.
 const shownResult = 16 << 10
 
+// phaseSaving is the phase of the heartbeats of a runner whose agent has ended.
+const phaseSaving = "saving"
+
 // end describes how a run ends.
 type end struct {
 	// before are the entries that came with the run's report. report says why it ends: a [entry.RunFinished],
 	// [entry.PiFailed] or [entry.SessionOrphaned].
 	before []entry.Draft
 	report []entry.Draft
-	to     thread.Status
+	// lost is the report of a run whose runner is gone. It then replaces report.
+	lost *entry.SessionOrphaned
+	to   thread.Status
 	// reason is the reason for the change of status, and err the error; both may be empty.
 	reason, err string
 	// result is the agent's last text, usage the usage of its model calls, through the last chat that it received,
@@ -59,9 +64,19 @@ func failed(epoch int64, phase string, why error) end {
 
 // lost returns the end of a run whose runner is gone.
 func lost(epoch int64, reason, lines string) end {
-	return end{to: thread.Failed, err: "the run was lost: " + reason, report: []entry.Draft{
-		entry.NewDraft(entry.RunEndID(epoch), "", entry.SessionOrphaned{Epoch: epoch, Reason: reason, LastLines: lines}),
-	}}
+	return end{to: thread.Failed, err: "the run was lost: " + reason, lost: &entry.SessionOrphaned{Epoch: epoch, Reason: reason, LastLines: lines}}
+}
+
+// reports returns the entries that say why the run of a thread ends.
+func (e end) reports(th thread.Thread) []entry.Draft {
+	if e.lost == nil {
+		return e.report
+	}
+	o := *e.lost
+	if th.Run.Doing == (entry.Heartbeat{Phase: phaseSaving}).Doing() { // its agent had ended
+		o.Phase = entry.PhaseResult
+	}
+	return []entry.Draft{entry.NewDraft(entry.RunEndID(o.Epoch), "", o)}
 }
 
 // cancelled returns the end of a run whose runner cannot report it.
@@ -98,7 +113,7 @@ func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) er
 	if err != nil {
 		return err
 	}
-	appends := map[stream.Ref][]entry.Draft{th.Stream(): slices.Concat(e.before, unasked, e.report, []entry.Draft{status})}
+	appends := map[stream.Ref][]entry.Draft{th.Stream(): slices.Concat(e.before, unasked, e.reports(th), []entry.Draft{status})}
 	if th.ParentThread != "" {
 		if appends[log(th.House, th.ParentThread)], err = r.toldTx(ctx, tx, th, e); err != nil {
 			return err

@@ -134,7 +134,7 @@ func (l *launch) claim(ctx context.Context, h sandbox.Handle) error {
 			if th.Run.Epoch >= l.job.Args.Epoch {
 				return errOver
 			}
-			l.thread, err = l.config.Threads.BeginRunTx(ctx, tx, th, "")
+			l.thread, err = l.config.Threads.BeginRunTx(ctx, tx, th, l.note.Policy)
 			return err
 		})
 	})
@@ -262,7 +262,7 @@ func (l *launch) end(ctx context.Context, e end) error {
 				return err
 			}
 			if th.Run.Epoch == a.Epoch-1 && th.Status != thread.Running { // a run that never began counts as one that failed at once
-				if th, err = l.config.Threads.BeginRunTx(ctx, tx, th, ""); err != nil {
+				if th, err = l.config.Threads.BeginRunTx(ctx, tx, th, l.note.Policy); err != nil {
 					return err
 				}
 			}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -18,10 +19,12 @@ type Run struct {
 	Epoch  int64
 	// Status is running, completed, failed or cancelled.
 	Status thread.Status
+	// Policy is why it began; empty for runs from before this was recorded.
+	Policy entry.Reason
 	// Ended is zero while it runs.
 	Started, Ended time.Time
-	// Phase and Error say when and why it failed. They are empty if it did not. LastLines are the last lines of its
-	// output.
+	// Phase and Error say when and why it failed. They are empty if it did not, unless its changes could not be
+	// collected. LastLines are the last lines of its output.
 	Phase, Error, Next, LastLines string
 	// Result is the last text of the agent.
 	Result string
@@ -125,7 +128,8 @@ func learn(list []Run, threadID string, e entry.Entry) []Run {
 		switch {
 		case p.Epoch == 0:
 		case thread.Status(p.To) == thread.Running:
-			at(p.Epoch).Started = e.Time
+			run := at(p.Epoch)
+			run.Started, run.Policy = e.Time, entry.Reason(p.Policy)
 		default:
 			run := at(p.Epoch)
 			run.Status, run.Ended = thread.Status(p.To), e.Time
@@ -133,12 +137,15 @@ func learn(list []Run, threadID string, e entry.Entry) []Run {
 	case entry.RunFinished:
 		run := at(p.Epoch)
 		run.Result, run.Usage, run.Patch, run.PatchBase = p.Result, p.Usage, p.PatchArtifactID, p.PatchBase
+		if p.Outcome == entry.RunCompleted && p.Phase == entry.PhaseResult {
+			run.Phase, run.Error, run.Next = p.Phase, p.PatchError, "look for them in its sandbox: arbe x -t "+threadID+" git status"
+		}
 	case entry.PiFailed:
 		run := at(p.Epoch)
 		run.Phase, run.Error, run.Next, run.LastLines = p.Phase, p.Error, p.Next, p.LastLines
 	case entry.SessionOrphaned:
 		run := at(p.Epoch)
-		run.Phase, run.Error, run.LastLines = entry.PhaseObservation, "the run was lost: "+p.Reason, p.LastLines
+		run.Phase, run.Error, run.LastLines = cmp.Or(p.Phase, entry.PhaseObservation), "the run was lost: "+p.Reason, p.LastLines
 		run.Next = "continue the thread: the agent goes on from the log"
 	}
 	return list

@@ -23,6 +23,11 @@ const (
 // keepPatch stores the changes of a run's working tree as an artifact, and names it in the report. If they cannot be
 // stored, the report says so, and they stay in the sandbox.
 func (r *Runs) keepPatch(ctx context.Context, by Poster, f *entry.RunFinished) {
+	defer func() {
+		if f.Outcome == entry.RunCompleted && f.PatchArtifactID == "" && f.PatchError != "" {
+			f.Phase = entry.PhaseResult
+		}
+	}()
 	if f.PatchPath == "" || r.config.Artifacts == nil {
 		return
 	}

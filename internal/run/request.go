@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/jackc/pgx/v5"
@@ -31,11 +32,23 @@ type note struct {
 	Leaves string `json:"leaves,omitempty"`
 	// Sandbox is where the run was, or may have been, launched; empty before that.
 	Sandbox string `json:"sandbox,omitempty"`
+	// Policy is the policy that starts the run. Defaults to that of [policyOf].
+	Policy entry.Reason `json:"policy,omitempty"`
+}
+
+// policyOf returns the policy that starts the next run of a thread, unless somebody continues it: its task was delegated,
+// or a message came.
+func policyOf(th thread.Thread) entry.Reason {
+	if th.Run.Epoch == 0 && th.AskedBy != "" {
+		return entry.ReasonDelegated
+	}
+	return entry.ReasonDriver
 }
 
 // requestTx queues the next run of a thread, whose row the caller has locked. queued is false if it is already
 // queued. A bot that delegated the thread waits for that run too.
 func (r *Runs) requestTx(ctx context.Context, tx pgx.Tx, th thread.Thread, n note) (queued bool, err error) {
+	n.Policy = cmp.Or(n.Policy, policyOf(th))
 	queued, err = r.config.Jobs.InsertTx(ctx, tx, launchArgs{th.House, th.ID, th.Run.Epoch + 1}, jobs.Options{Note: n})
 	if err != nil || !queued || th.AskedBy == "" || th.ParentThread == "" {
 		return queued, err
@@ -63,7 +76,7 @@ func (r *Runs) Continue(ctx context.Context, scope db.Scope, threadID string, ho
 			return nil
 		}
 		epoch++
-		n := note{Fresh: how.Fresh}
+		n := note{Fresh: how.Fresh, Policy: entry.ReasonContinued}
 		if how.Fresh {
 			n.Leaves = th.Sandbox
 		}

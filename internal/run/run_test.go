@@ -56,7 +56,7 @@ func TestARunFromItsTaskToItsResult(t *testing.T) {
 	}
 	runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 10)
 	must(t, err)
-	if len(runs) != 1 || runs[0].Status != thread.Completed || runs[0].Result != "Fixed." || runs[0].Ended.Before(runs[0].Started) {
+	if len(runs) != 1 || runs[0].Status != thread.Completed || runs[0].Policy != entry.ReasonDelegated || runs[0].Result != "Fixed." || runs[0].Ended.Before(runs[0].Started) {
 		t.Errorf("its runs are %+v", runs)
 	}
 }

@@ -16,9 +16,9 @@ import (
 func (s Status) Terminal() bool { return s == Completed || s == Failed || s == Cancelled }
 
 // BeginRunTx begins the next run of a driven thread, whose row the caller has locked, and returns the updated thread.
-// The log records it in the same transaction. A thread that is running, or that nobody drives, is a
+// The log records it and its policy in the same transaction. A thread that is running, or that nobody drives, is a
 // [fault.Precondition].
-func (t *Threads) BeginRunTx(ctx context.Context, tx pgx.Tx, th Thread, reason string) (Thread, error) {
+func (t *Threads) BeginRunTx(ctx context.Context, tx pgx.Tx, th Thread, policy entry.Reason) (Thread, error) {
 	if err := th.may(Running); err != nil {
 		return th, err
 	}
@@ -26,7 +26,7 @@ func (t *Threads) BeginRunTx(ctx context.Context, tx pgx.Tx, th Thread, reason s
 	if err != nil {
 		return th, err
 	}
-	_, err = t.log.AppendTx(ctx, tx, th.Stream(), th.changed(Running, "", entry.StatusChanged{Reason: reason, Epoch: epoch}))
+	_, err = t.log.AppendTx(ctx, tx, th.Stream(), th.changed(Running, "", entry.StatusChanged{Epoch: epoch, Policy: string(policy)}))
 	if err != nil {
 		return th, err
 	}

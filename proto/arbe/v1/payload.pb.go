@@ -1437,7 +1437,7 @@ type RunFinished struct {
 	// The exit code of its program; unset if it did not exit.
 	ExitCode *int32 `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
 	// What went wrong, and the phase in which it did: "dispatch", "execution", "observation" or "result-collection". Both are empty
-	// if nothing did.
+	// if nothing did. A completed run whose changes could not be collected has the last phase, and a patch_error.
 	Error string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	Phase string `protobuf:"bytes,6,opt,name=phase,proto3" json:"phase,omitempty"`
 	// The last lines that the program printed, if the run failed.
@@ -1702,8 +1702,10 @@ type SessionOrphaned struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Epoch int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// How this was found out.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	LastLines     string `protobuf:"bytes,3,opt,name=last_lines,json=lastLines,proto3" json:"last_lines,omitempty"`
+	Reason    string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	LastLines string `protobuf:"bytes,3,opt,name=last_lines,json=lastLines,proto3" json:"last_lines,omitempty"`
+	// "result-collection" if the agent had ended, and only its report is missing. Otherwise empty.
+	Phase         string `protobuf:"bytes,4,opt,name=phase,proto3" json:"phase,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1755,6 +1757,13 @@ func (x *SessionOrphaned) GetReason() string {
 func (x *SessionOrphaned) GetLastLines() string {
 	if x != nil {
 		return x.LastLines
+	}
+	return ""
+}
+
+func (x *SessionOrphaned) GetPhase() string {
+	if x != nil {
+		return x.Phase
 	}
 	return ""
 }
@@ -3571,7 +3580,9 @@ type StatusChanged struct {
 	To     string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	Reason string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The run that begins or ends with this change; 0 if none does.
-	Epoch         int64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch int64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The policy that started the run that begins with this change; see Run.policy.
+	Policy        string `protobuf:"bytes,5,opt,name=policy,proto3" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3632,6 +3643,13 @@ func (x *StatusChanged) GetEpoch() int64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *StatusChanged) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
 }
 
 // Forked records from where a thread was forked: "signal.thread.forked".
@@ -6194,12 +6212,13 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
 	"last_lines\x18\x06 \x01(\tR\tlastLinesB\f\n" +
 	"\n" +
-	"_exit_code\"^\n" +
+	"_exit_code\"t\n" +
 	"\x0fSessionOrphaned\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
-	"last_lines\x18\x03 \x01(\tR\tlastLines\"'\n" +
+	"last_lines\x18\x03 \x01(\tR\tlastLines\x12\x14\n" +
+	"\x05phase\x18\x04 \x01(\tR\x05phase\"'\n" +
 	"\x0fCancelRequested\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\"\xb8\x02\n" +
 	"\rChildFinished\x12&\n" +
@@ -6362,12 +6381,13 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\aprivate\x18\x06 \x01(\bR\aprivate\"H\n" +
 	"\vHostAllowed\x12%\n" +
 	"\x0eenvironment_id\x18\x01 \x01(\tR\renvironmentId\x12\x12\n" +
-	"\x04host\x18\x02 \x01(\tR\x04host\"a\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\"y\n" +
 	"\rStatusChanged\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\"7\n" +
+	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\x12\x16\n" +
+	"\x06policy\x18\x05 \x01(\tR\x06policy\"7\n" +
 	"\x06Forked\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\"=\n" +

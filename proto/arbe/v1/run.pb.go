@@ -35,7 +35,8 @@ type Run struct {
 	// Unset while it runs.
 	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
 	// If it failed: the phase in which it failed, why, and what to do next. The phases are "dispatch" (before the agent began),
-	// "execution" (while it worked), "observation" (the agent or its machine disappeared) and "result-collection".
+	// "execution" (while it worked), "observation" (the agent or its machine disappeared) and "result-collection" (the agent has
+	// ended, but its report or its changes could not be collected). If only its changes are missing, the run is completed.
 	FailurePhase string `protobuf:"bytes,6,opt,name=failure_phase,json=failurePhase,proto3" json:"failure_phase,omitempty"`
 	Error        string `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
 	Next         string `protobuf:"bytes,8,opt,name=next,proto3" json:"next,omitempty"`
@@ -49,8 +50,11 @@ type Run struct {
 	PatchArtifactId string `protobuf:"bytes,12,opt,name=patch_artifact_id,json=patchArtifactId,proto3" json:"patch_artifact_id,omitempty"`
 	// The https:// URL of the repository to which OpenBranch pushes these changes. Empty if OpenBranch would refuse them.
 	BranchRepository string `protobuf:"bytes,13,opt,name=branch_repository,json=branchRepository,proto3" json:"branch_repository,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The policy that started it: "delegated" (its task was delegated), "driver" (a message came in the thread that the agent
+	// drives) or "continued" (someone asked the agent to continue). Empty if it began before arbe recorded this.
+	Policy        string `protobuf:"bytes,14,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
@@ -170,6 +174,13 @@ func (x *Run) GetPatchArtifactId() string {
 func (x *Run) GetBranchRepository() string {
 	if x != nil {
 		return x.BranchRepository
+	}
+	return ""
+}
+
+func (x *Run) GetPolicy() string {
+	if x != nil {
+		return x.Policy
 	}
 	return ""
 }
@@ -1495,7 +1506,7 @@ var File_arbe_v1_run_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x11arbe/v1/run.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\x03\n" +
+	"\x11arbe/v1/run.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\x03\n" +
 	"\x03Run\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x16\n" +
@@ -1513,7 +1524,8 @@ const file_arbe_v1_run_proto_rawDesc = "" +
 	" \x01(\tR\x06result\x12(\n" +
 	"\x05usage\x18\v \x01(\v2\x12.arbe.v1.TurnUsageR\x05usage\x12*\n" +
 	"\x11patch_artifact_id\x18\f \x01(\tR\x0fpatchArtifactId\x12+\n" +
-	"\x11branch_repository\x18\r \x01(\tR\x10branchRepository\"\x8e\x02\n" +
+	"\x11branch_repository\x18\r \x01(\tR\x10branchRepository\x12\x16\n" +
+	"\x06policy\x18\x0e \x01(\tR\x06policy\"\x8e\x02\n" +
 	"\x0fDelegateRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x121\n" +
 	"\x10parent_thread_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18@R\x0eparentThreadId\x12\x12\n" +

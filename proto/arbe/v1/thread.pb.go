@@ -404,7 +404,9 @@ type LastRun struct {
 	// The cost of its model calls so far, in millionths of a US dollar, as of the last heartbeat or of its end.
 	CostMicros int64 `protobuf:"varint,7,opt,name=cost_micros,json=costMicros,proto3" json:"cost_micros,omitempty"`
 	// Whether the cost leaves out calls of a model whose price is unknown.
-	CostUnknown   bool `protobuf:"varint,8,opt,name=cost_unknown,json=costUnknown,proto3" json:"cost_unknown,omitempty"`
+	CostUnknown bool `protobuf:"varint,8,opt,name=cost_unknown,json=costUnknown,proto3" json:"cost_unknown,omitempty"`
+	// When the last heartbeat came; unset before the first. It changes without an entry in the log.
+	HeartbeatAt   *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=heartbeat_at,json=heartbeatAt,proto3" json:"heartbeat_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -493,6 +495,13 @@ func (x *LastRun) GetCostUnknown() bool {
 		return x.CostUnknown
 	}
 	return false
+}
+
+func (x *LastRun) GetHeartbeatAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.HeartbeatAt
+	}
+	return nil
 }
 
 // LastSaid is the last chat or command in a thread.
@@ -2790,7 +2799,7 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\blast_run\x18\x16 \x01(\v2\x10.arbe.v1.LastRunR\alastRun\x12,\n" +
 	"\x12answering_agent_id\x18\x17 \x01(\tR\x10answeringAgentId\x12+\n" +
 	"\x11answering_settled\x18\x18 \x01(\bR\x10answeringSettled\x12(\n" +
-	"\x10people_agent_ids\x18\x19 \x03(\tR\x0epeopleAgentIds\"\xa6\x02\n" +
+	"\x10people_agent_ids\x18\x19 \x03(\tR\x0epeopleAgentIds\"\xe5\x02\n" +
 	"\aLastRun\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x129\n" +
 	"\n" +
@@ -2802,7 +2811,8 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x06result\x18\x06 \x01(\tR\x06result\x12\x1f\n" +
 	"\vcost_micros\x18\a \x01(\x03R\n" +
 	"costMicros\x12!\n" +
-	"\fcost_unknown\x18\b \x01(\bR\vcostUnknown\"g\n" +
+	"\fcost_unknown\x18\b \x01(\bR\vcostUnknown\x12=\n" +
+	"\fheartbeat_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vheartbeatAt\"g\n" +
 	"\bLastSaid\x12&\n" +
 	"\x0fauthor_agent_id\x18\x01 \x01(\tR\rauthorAgentId\x12\x1f\n" +
 	"\vauthor_name\x18\x02 \x01(\tR\n" +
@@ -3075,54 +3085,55 @@ var file_arbe_v1_thread_proto_depIdxs = []int32{
 	3,  // 8: arbe.v1.Thread.last_run:type_name -> arbe.v1.LastRun
 	39, // 9: arbe.v1.LastRun.started_at:type_name -> google.protobuf.Timestamp
 	39, // 10: arbe.v1.LastRun.finished_at:type_name -> google.protobuf.Timestamp
-	39, // 11: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
-	2,  // 12: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
-	2,  // 13: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
-	12, // 14: arbe.v1.GetThreadResponse.waiting:type_name -> arbe.v1.WaitingBot
-	39, // 15: arbe.v1.WaitingBot.until:type_name -> google.protobuf.Timestamp
-	2,  // 16: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
-	16, // 17: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
-	2,  // 18: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
-	2,  // 19: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
-	25, // 20: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
-	40, // 21: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
-	23, // 22: arbe.v1.RunCommandRequest.terminal:type_name -> arbe.v1.Terminal
-	38, // 23: arbe.v1.RunCommandRequest.env:type_name -> arbe.v1.RunCommandRequest.EnvEntry
-	24, // 24: arbe.v1.Terminal.size:type_name -> arbe.v1.TerminalSize
-	41, // 25: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
-	29, // 26: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
-	0,  // 27: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
-	24, // 28: arbe.v1.WriteInputRequest.size:type_name -> arbe.v1.TerminalSize
-	1,  // 29: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
-	8,  // 30: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
-	10, // 31: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
-	13, // 32: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
-	15, // 33: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
-	18, // 34: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
-	20, // 35: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
-	22, // 36: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
-	27, // 37: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
-	30, // 38: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
-	32, // 39: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
-	34, // 40: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
-	36, // 41: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
-	9,  // 42: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
-	11, // 43: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
-	14, // 44: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
-	17, // 45: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
-	19, // 46: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
-	21, // 47: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
-	26, // 48: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
-	28, // 49: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
-	31, // 50: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
-	33, // 51: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
-	35, // 52: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
-	37, // 53: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
-	42, // [42:54] is the sub-list for method output_type
-	30, // [30:42] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	39, // 11: arbe.v1.LastRun.heartbeat_at:type_name -> google.protobuf.Timestamp
+	39, // 12: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
+	2,  // 13: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
+	2,  // 14: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
+	12, // 15: arbe.v1.GetThreadResponse.waiting:type_name -> arbe.v1.WaitingBot
+	39, // 16: arbe.v1.WaitingBot.until:type_name -> google.protobuf.Timestamp
+	2,  // 17: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
+	16, // 18: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
+	2,  // 19: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
+	2,  // 20: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
+	25, // 21: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
+	40, // 22: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
+	23, // 23: arbe.v1.RunCommandRequest.terminal:type_name -> arbe.v1.Terminal
+	38, // 24: arbe.v1.RunCommandRequest.env:type_name -> arbe.v1.RunCommandRequest.EnvEntry
+	24, // 25: arbe.v1.Terminal.size:type_name -> arbe.v1.TerminalSize
+	41, // 26: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
+	29, // 27: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
+	0,  // 28: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
+	24, // 29: arbe.v1.WriteInputRequest.size:type_name -> arbe.v1.TerminalSize
+	1,  // 30: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
+	8,  // 31: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
+	10, // 32: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
+	13, // 33: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
+	15, // 34: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
+	18, // 35: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
+	20, // 36: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
+	22, // 37: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
+	27, // 38: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
+	30, // 39: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
+	32, // 40: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
+	34, // 41: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
+	36, // 42: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
+	9,  // 43: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
+	11, // 44: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
+	14, // 45: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
+	17, // 46: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
+	19, // 47: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
+	21, // 48: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
+	26, // 49: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
+	28, // 50: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
+	31, // 51: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
+	33, // 52: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
+	35, // 53: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
+	37, // 54: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
+	43, // [43:55] is the sub-list for method output_type
+	31, // [31:43] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_thread_proto_init() }

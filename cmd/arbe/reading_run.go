@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// reachedRun is how far the runs of a thread's coding agent are, as far as a reader of the thread knows. It has no status if
+// no coding agent drives the thread.
+type reachedRun struct {
+	// status is that of the thread: "idle", "running", "completed", "failed" or "cancelled".
+	status string
+	// ended is the position of the entry that ended the last run; 0 if it was not read.
+	ended int64
+	// next reports whether another run is about to begin. fresh means that nothing was read since it was determined.
+	next, fresh bool
+}
+
+// reach returns how far the runs of a thread are now.
+func reach(ctx context.Context, c *arbe.Client, thread string) (r reachedRun, err error) {
+	found, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: thread})
+	if err == nil && found.GetThread().GetAgentId() != "" {
+		r.status = found.GetThread().GetStatus()
+	}
+	return r, err
+}
+
+// follows processes an entry, and reports whether a run began or ended with it.
+func (r *reachedRun) follows(e *arbev1.Entry) bool {
+	r.fresh = false
+	payload, _ := decode(e)
+	changed, ok := payload.(entry.StatusChanged)
+	if !ok || changed.Epoch == 0 || r.status == "" {
+		return false
+	}
+	if r.status = changed.To; r.status != "running" {
+		r.ended = e.GetSeq()
+	}
+	return true
+}
+
+// goesOn reports whether a run is in progress, or is about to begin because of a message that waits for it.
+func (r *reachedRun) goesOn(ctx context.Context, c *arbe.Client, thread string) (bool, error) {
+	if r.status == "" || r.status == "running" || r.fresh {
+		return r.status == "running" || r.next, nil
+	}
+	queue, err := c.Runs.ListQueue(ctx, &arbev1.ListQueueRequest{ThreadId: thread})
+	if err != nil {
+		return false, err
+	}
+	// Messages that a failed or stopped run left start no run by themselves.
+	after := int64(0)
+	if r.status == entry.RunFailed || r.status == entry.RunCancelled {
+		after = r.ended
+	}
+	r.fresh, r.next = true, false
+	for _, m := range queue.GetMessages() {
+		if m.GetSeq() <= after {
+			continue
+		}
+		if r.next, err = beginsRun(ctx, c, thread, m); r.next || err != nil {
+			return r.next, err
+		}
+	}
+	return false, nil
+}
+
+// beginsRun reports whether a waiting message begins a run. The result of another task and a message of a program in a
+// sandbox wait until something else does.
+func beginsRun(ctx context.Context, c *arbe.Client, thread string, m *arbev1.QueuedMessage) (bool, error) {
+	page, err := c.Entries.List(ctx, &arbev1.ListRequest{ThreadId: thread, After: m.GetSeq() - 1, Limit: 1})
+	if err != nil || len(page.GetEntries()) == 0 {
+		return false, err
+	}
+	payload, _ := decode(page.GetEntries()[0])
+	chat, ok := payload.(entry.Chat)
+	return ok && chat.Run == nil && !chat.Confined, nil
+}

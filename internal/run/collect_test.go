@@ -1,0 +1,42 @@
+package run_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// A runner that dies while it saves the changes had an agent that ended. Only its report could not be collected.
+func TestARunnerThatDiesWithItsReport(t *testing.T) {
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: r.spec.Epoch, Phase: "thinking"})
+		r.must(r.says("Done."))
+		r.must(entry.Heartbeat{Epoch: r.spec.Epoch, Phase: "saving"})
+		r.exit = 137
+	})
+	child := w.spawn("Work.")
+	if lost := of[entry.SessionOrphaned](w.ends(child.ID, 1, thread.Failed)); len(lost) != 1 || lost[0].Phase != entry.PhaseResult {
+		t.Errorf("the log says %+v", lost)
+	}
+	if runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 1); err != nil || len(runs) != 1 || runs[0].Phase != entry.PhaseResult {
+		t.Errorf("its runs are %+v: %v", runs, err)
+	}
+}
+
+// A run whose changes cannot be kept is completed, because its work is done. It says that they were not collected.
+func TestAPatchThatCannotBeKept(t *testing.T) {
+	var all *artifact.Artifacts
+	w := setup(t, leaves, kept(1, &all))
+	child := w.spawn("Work.")
+	report := of[entry.RunFinished](w.ends(child.ID, 1, thread.Completed))[0]
+	if report.PatchArtifactID != "" || report.Phase != entry.PhaseResult || !strings.Contains(report.PatchError, "stay in the sandbox") {
+		t.Errorf("the report is %+v", report)
+	}
+	runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 1)
+	if err != nil || len(runs) != 1 || runs[0].Phase != entry.PhaseResult || runs[0].Error != report.PatchError || runs[0].Next == "" {
+		t.Errorf("its runs are %+v: %v", runs, err)
+	}
+}
