@@ -312,7 +312,7 @@ func (s *saving) files(ctx context.Context, p *savedPart, without []string) erro
 func (p *savedPart) leaves(files int) {
 	if files > 0 {
 		p.left += files
-		p.Missing = strconv.Itoa(p.left) + " files or folders that are too large, cannot be read, or are repositories of their own"
+		p.Missing = strconv.Itoa(p.left) + " files or folders that are too large, cannot be read, or are git hooks or repositories of their own"
 	}
 }
 

@@ -44,6 +44,7 @@ var below = map[string]string{
 	"internal/sandbox/remote/…":           "sandbox/remote/protocol",
 	"internal/sandbox/sandboxtest/…":      "",
 	"internal/sandbox/daytona/…":          "sandbox/sandboxtest/hostbox",
+	"internal/sandbox/docker/…":           "",
 	"internal/sandbox/sprite/…":           "sandbox/sandboxtest/hostbox",
 	"internal/sandbox/local/supervisor/…": "sandbox/local/supervisor",
 	"internal/secret/…":                   "secret, wait, fault",
