@@ -42,6 +42,13 @@ func (r *reachedRun) follows(e *arbev1.Entry) bool {
 	return true
 }
 
+// forked forgets the runs of the thread from which this one was forked.
+func (r *reachedRun) forked() {
+	if r.status != "" {
+		r.status, r.ended = "idle", 0
+	}
+}
+
 // goesOn reports whether a run is in progress, or is about to begin because of a message that waits for it.
 func (r *reachedRun) goesOn(ctx context.Context, c *arbe.Client, thread string) (bool, error) {
 	if r.status == "" || r.status == "running" || r.fresh {

@@ -189,8 +189,9 @@ func (r *reading) take(ctx context.Context, e *arbev1.Entry) error {
 		r.said = time.Time{} // the messages so far began the run, or wait for people
 	}
 	if _, forked := payload.(entry.Forked); forked {
-		// Messages and turns from before the fork continue only in the source, so their ends never arrive here.
+		// Messages, turns and runs from before the fork continue only in the source, so their ends never arrive here.
 		clear(r.working)
+		r.run.forked()
 		r.said = time.Time{}
 	}
 	if r.app.json || r.app.quiet {

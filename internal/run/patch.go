@@ -23,11 +23,6 @@ const (
 // keepPatch stores the changes of a run's working tree as an artifact, and names it in the report. If they cannot be
 // stored, the report says so, and they stay in the sandbox.
 func (r *Runs) keepPatch(ctx context.Context, by Poster, f *entry.RunFinished) {
-	defer func() {
-		if f.Outcome == entry.RunCompleted && f.PatchArtifactID == "" && f.PatchError != "" {
-			f.Phase = entry.PhaseResult
-		}
-	}()
 	if f.PatchPath == "" || r.config.Artifacts == nil {
 		return
 	}
@@ -38,6 +33,9 @@ func (r *Runs) keepPatch(ctx context.Context, by Poster, f *entry.RunFinished) {
 	if err != nil {
 		r.config.Logger.WarnContext(ctx, "the changes of a run's working tree were not kept", "thread", by.Thread, "run", by.Epoch, "error", fault.From(err).Detail())
 		f.PatchError = "the changes stay in the sandbox, because they could not be stored: " + fault.From(err).Message
+		if f.Outcome == entry.RunCompleted {
+			f.Phase = entry.PhaseResult
+		}
 		return
 	}
 	f.PatchArtifactID = kept.id
