@@ -892,6 +892,10 @@ func (s environments) GetEnvironment(_ context.Context, req *arbev1.GetEnvironme
 	return &arbev1.GetEnvironmentResponse{Environment: &arbev1.Environment{Id: req.Id, HouseId: s.f.house.Id, Name: "default", Config: &arbev1.EnvironmentConfig{Driver: "local"}}}, nil
 }
 
+func (s environments) ListEnvironments(context.Context, *arbev1.ListEnvironmentsRequest) (*arbev1.ListEnvironmentsResponse, error) {
+	return &arbev1.ListEnvironmentsResponse{Environments: []*arbev1.Environment{{Id: "env1", HouseId: s.f.house.Id, Name: "default"}}}, nil
+}
+
 type sandboxes struct {
 	arbev1connect.UnimplementedSandboxServiceHandler
 	f *fake

@@ -102,11 +102,3 @@ func (a *app) stopRun(w http.ResponseWriter, r *http.Request) error {
 	_, err := a.services.runs.CancelRun(r.Context(), &arbev1.CancelRunRequest{ThreadId: r.PathValue("thread")})
 	return a.doneInThread(w, r, err)
 }
-
-func (a *app) continueRun(w http.ResponseWriter, r *http.Request) error {
-	if err := parseForm(r); err != nil {
-		return err
-	}
-	_, err := a.services.runs.ContinueRun(r.Context(), &arbev1.ContinueRunRequest{ThreadId: r.PathValue("thread"), Fresh: r.PostForm.Get("fresh") == "true"})
-	return a.doneInThread(w, r, err)
-}

@@ -55,8 +55,19 @@ func (s runs) OpenBranch(_ context.Context, req *arbev1.OpenBranchRequest) (*arb
 func (s runs) ContinueRun(_ context.Context, req *arbev1.ContinueRunRequest) (*arbev1.ContinueRunResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
+	if req.Agent != "" {
+		s.f.runs = append(s.f.runs, fmt.Sprintf("continue %s with %s: %q", req.ThreadId, req.Agent, req.Task))
+		return &arbev1.ContinueRunResponse{Epoch: 2, ThreadId: "belowit01"}, nil
+	}
 	s.f.runs = append(s.f.runs, fmt.Sprint("continue ", req.ThreadId, " ", req.Fresh))
-	return &arbev1.ContinueRunResponse{Epoch: 2}, nil
+	return &arbev1.ContinueRunResponse{Epoch: 2, ThreadId: req.ThreadId}, nil
+}
+
+func (s runs) Delegate(_ context.Context, req *arbev1.DelegateRequest) (*arbev1.DelegateResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.runs = append(s.f.runs, fmt.Sprintf("delegate from %s to %s in %q: %q", req.ParentThreadId, req.Agent, req.EnvironmentId, req.Task))
+	return &arbev1.DelegateResponse{Thread: &arbev1.Thread{Id: "belowit01"}}, nil
 }
 
 // ListQueue and ChangeQueue work like the server's, on the fake's log.
@@ -123,6 +134,37 @@ func TestARunIsStoppedAndContinuedOnItsPage(t *testing.T) {
 	if got := fmt.Sprint(f.runs); got != "[stop codingrun1 continue codingrun1 false continue codingrun1 true]" {
 		t.Errorf("asked: %s", got)
 	}
+}
+
+// On the page of a thread, a coding agent gets a task. If the thread's own agent rests, another one can continue its work.
+// Both work without a script.
+func TestATaskIsGivenOnThePage(t *testing.T) {
+	t.Parallel()
+	const codex = "7f6f0a52-0000-4000-8000-000000000021"
+	f := newFake().withBot()
+	f.agents = append(f.agents, &arbev1.Agent{Id: codex, Kind: "bot", Runtime: "codex", Name: "Codex", Handle: "codex"})
+	th := f.thread("codingrun3", "Fix the failing test")
+	th.AgentId, th.Status = bee, "failed"
+	c := ada(t, f)
+	const again, delegate, choice = "/threads/codingrun3/run/continue", "/threads/codingrun3/run/delegate", `<option value="` + codex + `">Codex</option>`
+	_, text := c.get("/threads/codingrun3")
+	contains(t, text, "Continue with another agent", delegate, choice)
+	_, section, _ := strings.Cut(text, `id="continuing"`)
+	section, _, _ = strings.Cut(section, "</section>")
+	contains(t, section, again, choice)
+	lacks(t, section, bee) // it is the thread's own
+	res, _ := c.post(again, url.Values{"agent": {codex}, "task": {" Find out why. "}})
+	want(t, res, http.StatusSeeOther, "/threads/belowit01")
+	res, _ = c.post(delegate, url.Values{"agent": {codex}, "task": {"Write docs."}, "environment": {"env1"}, "once": {"a-form"}})
+	want(t, res, http.StatusSeeOther, "/threads/codingrun3")
+	if got := strings.Join(f.runs, "\n"); got != "continue codingrun3 with "+codex+": \"Find out why.\"\ndelegate from codingrun3 to "+codex+" in \"env1\": \"Write docs.\"" {
+		t.Errorf("asked: %s", got)
+	}
+	f.mu.Lock()
+	th.Status = "running"
+	f.mu.Unlock()
+	_, text = c.get("/threads/codingrun3")
+	lacks(t, text, "Continue with another agent")
 }
 
 // drives adds a thread that Bee drives, with a task and the beginning of its first run.

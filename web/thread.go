@@ -51,6 +51,11 @@ func (a *app) threadView(r *http.Request) (threadView, error) {
 		v.People, err = a.mentionable(ctx, v.Thread.HouseId)
 		return err
 	})
+	g.Go(func() error {
+		res, err := a.services.environments.ListEnvironments(ctx, &arbev1.ListEnvironmentsRequest{HouseId: v.Thread.HouseId, PageSize: maxNames})
+		v.Environments = res.GetEnvironments()
+		return err
+	})
 	g.Go(func() (err error) {
 		v.Answers, err = a.answersTo(ctx, v.Thread.Id, "", "")
 		return err

@@ -30,6 +30,8 @@ type threadView struct {
 	Queue queueView
 	// People are the names that the composer's menu offers.
 	People []*arbev1.Agent
+	// Environments are those that the sandbox of a delegated task can have.
+	Environments []*arbev1.Environment
 	// NewID is the id of the next message, if the form is sent without the script.
 	NewID string
 }

@@ -169,6 +169,7 @@ func (a *app) threadRoutes() []route {
 		{"POST /threads/{thread}/turns/{turn}/retry", a.page(a.retryTurn)},
 		{"POST /threads/{thread}/run/stop", a.page(a.stopRun)},
 		{"POST /threads/{thread}/run/continue", a.page(a.continueRun)},
+		{"POST /threads/{thread}/run/delegate", a.page(a.delegate)},
 		{"POST /threads/{thread}/queue", a.page(a.changeQueue)},
 		{"POST /threads/{thread}/approvals/{approval}", a.page(a.answerApproval)},
 		{"POST /threads/{thread}/hosts", a.page(a.allowHost)},

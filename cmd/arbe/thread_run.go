@@ -33,32 +33,45 @@ func threadResult(a *app) *cobra.Command {
 }
 
 func threadResume(a *app) *cobra.Command {
-	var fresh, follow bool
+	var req arbev1.ContinueRunRequest
+	var follow bool
 	cmd := &cobra.Command{
 		Use:   "resume [THREAD]",
-		Short: "Let the coding agent of a thread continue",
+		Short: "Let the coding agent of a thread continue, or another one",
 		Long: "Let the coding agent that drives a thread continue, with the messages since its last run. Anyone in the house may,\n" +
 			"hours later and on any machine. With --fresh it continues in a new sandbox, with its session rebuilt from the log.\n" +
-			"THREAD defaults to $ARBE_THREAD.",
-		Example: "  arbe thread resume th4w7q2m9x --follow",
+			"THREAD defaults to $ARBE_THREAD.\n" +
+			"\n" +
+			"With --agent, another coding agent continues, in a new thread below THREAD. It knows the conversation so far, and works\n" +
+			"in a new sandbox with the same files.",
+		Example: "  arbe thread resume th4w7q2m9x --follow\n" +
+			"  arbe thread resume th4w7q2m9x --agent @codex --task 'find out why the test still fails'",
 		Args:    takes(0, 1, "one thread"), ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
 			id, err := a.threadID(ctx, c, firstOf(args))
 			if err != nil {
 				return err
 			}
-			done, err := c.Runs.ContinueRun(ctx, &arbev1.ContinueRunRequest{ThreadId: id, Fresh: fresh})
+			req.ThreadId = id
+			done, err := c.Runs.ContinueRun(ctx, &req)
 			if err != nil {
 				return err
 			}
+			id = first(done.GetThreadId(), id)
 			if follow {
 				return a.watchRun(ctx, c, id, done.GetEpoch())
 			}
 			return a.show(id, runView{ThreadID: id, Epoch: done.GetEpoch(), Status: "running"}, func() string { return fmt.Sprintf("run %d of thread %s", done.GetEpoch(), id) })
 		}),
 	}
-	cmd.Flags().BoolVar(&fresh, "fresh", false, "continue in a new sandbox")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print the agent's work until it has ended")
+	flags := cmd.Flags()
+	flags.BoolVar(&req.Fresh, "fresh", false, "continue in a new sandbox")
+	flags.StringVar(&req.Agent, "agent", "", "coding agent that continues, by @handle or id (default: the thread's)")
+	flags.StringVar(&req.Task, "task", "", "what another agent is to do (default: continue)")
+	flags.StringVar(&req.Sandbox, "sandbox", "", "sandbox of another agent: an id, or parent for the thread's (default: a new one with its files)")
+	flags.StringVar(&req.Once, "id", "", "an id of your choice, so that a retry with another agent begins nothing twice (8 to 32 characters, a-z and 0-9)")
+	flags.BoolVarP(&follow, "follow", "f", false, "print the agent's work until it has ended")
+	a.completes(cmd, "agent", a.bots)
 	return cmd
 }
 

@@ -3,9 +3,9 @@
 -- name: InsertThread :one
 -- Returns no row if the id is already used.
 insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,
-  forked_from_id, forked_at_seq, root, asked_by, answering_agent_id, answering_decided, people)
+  forked_from_id, forked_at_seq, run_epoch, run_through, root, asked_by, answering_agent_id, answering_decided, people)
 values (@id, @house_id, @stream_id, sqlc.narg(name), sqlc.narg(pinned_at), sqlc.narg(parent_thread_id), sqlc.narg(parent_agent_id),
-  sqlc.narg(environment_id), sqlc.narg(agent_id), @tags, @status, sqlc.narg(forked_from_id), sqlc.narg(forked_at_seq), sqlc.narg(root), sqlc.narg(asked_by),
+  sqlc.narg(environment_id), sqlc.narg(agent_id), @tags, @status, sqlc.narg(forked_from_id), sqlc.narg(forked_at_seq), @run_epoch, @run_through, sqlc.narg(root), sqlc.narg(asked_by),
   sqlc.narg(answering_agent_id), @answering_decided, @people::uuid[])
 on conflict (id) do nothing
 returning id;

@@ -442,10 +442,10 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (ThreadHead
 const insertThread = `-- name: InsertThread :one
 
 insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,
-  forked_from_id, forked_at_seq, root, asked_by, answering_agent_id, answering_decided, people)
+  forked_from_id, forked_at_seq, run_epoch, run_through, root, asked_by, answering_agent_id, answering_decided, people)
 values ($1, $2, $3, $4, $5, $6, $7,
-  $8, $9, $10, $11, $12, $13, $14, $15,
-  $16, $17, $18::uuid[])
+  $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
+  $18, $19, $20::uuid[])
 on conflict (id) do nothing
 returning id
 `
@@ -464,6 +464,8 @@ type InsertThreadParams struct {
 	Status           string
 	ForkedFromID     *string
 	ForkedAtSeq      *int64
+	RunEpoch         int64
+	RunThrough       int64
 	Root             *string
 	AskedBy          *string
 	AnsweringAgentID *string
@@ -488,6 +490,8 @@ func (q *Queries) InsertThread(ctx context.Context, db DBTX, arg InsertThreadPar
 		arg.Status,
 		arg.ForkedFromID,
 		arg.ForkedAtSeq,
+		arg.RunEpoch,
+		arg.RunThrough,
 		arg.Root,
 		arg.AskedBy,
 		arg.AnsweringAgentID,

@@ -43,11 +43,13 @@ func (s *runService) ContinueRun(ctx context.Context, req *arbev1.ContinueRunReq
 	if err != nil {
 		return nil, err
 	}
-	epoch, err := s.Dispatcher.Runs.Continue(ctx, scope, req.GetThreadId(), run.Resume{Fresh: req.GetFresh()})
+	c, err := s.Dispatcher.Runs.Continue(ctx, scope, req.GetThreadId(), run.Resume{
+		Fresh: req.GetFresh(), Agent: req.GetAgent(), Task: req.GetTask(), Sandbox: req.GetSandbox(), ID: req.GetOnce(),
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.ContinueRunResponse{Epoch: epoch}, nil
+	return &arbev1.ContinueRunResponse{Epoch: c.Epoch, ThreadId: c.Thread}, nil
 }
 
 func (s *runService) CancelRun(ctx context.Context, req *arbev1.CancelRunRequest) (*arbev1.CancelRunResponse, error) {

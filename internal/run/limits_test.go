@@ -36,7 +36,9 @@ func TestARunnerThatIsNeverHeard(t *testing.T) {
 	w := setup(t, func(r *runner) {
 		close(begun)
 		<-r.ctx.Done()
-	}, func(c *dispatch.Config) { c.Runs.Limits.Silence, c.Runs.Limits.Start = time.Nanosecond, 50*time.Millisecond })
+	}, func(c *dispatch.Config) {
+		c.Runs.Limits.Silence, c.Runs.Limits.Start = time.Nanosecond, 50*time.Millisecond
+	})
 	child := w.spawn("Work.")
 	<-begun
 	must(t, w.db.In(t.Context(), w.scope, func(tx pgx.Tx) error {

@@ -45,7 +45,7 @@ func (r *Runs) List(ctx context.Context, scope db.Scope, threadID string, most i
 	if err != nil {
 		return nil, tree, err
 	}
-	for before := th.Tail + 1; before > 1 && len(list) <= most; {
+	for before := th.Tail + 1; before > 1 && !th.Inherited(before-1) && len(list) <= most; {
 		entries, _, err := r.config.Log.Read(ctx, th.Stream(), stream.Range{Before: before, Last: true, Limit: 1000})
 		if err != nil {
 			return nil, tree, err
@@ -54,7 +54,9 @@ func (r *Runs) List(ctx context.Context, scope db.Scope, threadID string, most i
 			break
 		}
 		for i := len(entries) - 1; i >= 0; i-- {
-			list = learn(list, threadID, entries[i])
+			if !th.Inherited(entries[i].Seq) { // otherwise the run was one of the thread from which it was forked
+				list = learn(list, threadID, entries[i])
+			}
 		}
 		before = entries[0].Seq
 	}

@@ -61,37 +61,72 @@ type Resume struct {
 	// Fresh continues in a new sandbox that has the old one's files, with the session rebuilt from the log. Otherwise
 	// the run continues in the thread's sandbox, if it still exists.
 	Fresh bool
+	// Agent is the id or the handle of the bot that continues. Defaults to the bot that drives the thread. Another bot
+	// continues in a child that begins with the thread's log, and has a new sandbox with the same files.
+	Agent string
+	// Task is what another bot is told. Defaults to "Continue." Sandbox is the sandbox in which it works instead of a
+	// new one, as in [Task]. ID makes a retry harmless, as there.
+	Task, Sandbox, ID string
 }
 
-// Continue requests the next run of an idle driven thread, and returns its epoch. The agent continues with the
-// messages that it has not read. If there are none, the scope's agent posts "Continue." It does nothing if the thread
-// is running or its next run is queued. A chat is a [fault.Precondition].
-func (r *Runs) Continue(ctx context.Context, scope db.Scope, threadID string, how Resume) (epoch int64, err error) {
+// Continued is the run with which a thread is continued.
+type Continued struct {
+	Thread string
+	Epoch  int64
+}
+
+// Continue requests the next run of an idle driven thread. The agent continues with the messages that it has not read.
+// If there are none, the scope's agent posts "Continue." It does nothing if the thread is running or its next run is
+// queued. A chat is a [fault.Precondition].
+//
+// For another bot, one transaction creates the child, records it in the thread and queues its first run. If the thread
+// is running or its next run is queued, that is a [fault.Precondition]. Its other errors are those of [Runs.Spawn].
+func (r *Runs) Continue(ctx context.Context, scope db.Scope, threadID string, how Resume) (c Continued, err error) {
 	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := r.lockDrivenTx(ctx, tx, threadID)
 		if err != nil {
 			return err
 		}
-		if epoch = th.Run.Epoch; th.Status == thread.Running {
-			return nil
+		if how.Agent != "" {
+			b, err := r.coderTx(ctx, tx, scope, how.Agent)
+			if err != nil {
+				return err
+			}
+			if b.ID != th.Agent {
+				c, err = r.continueElsewhereTx(ctx, tx, scope, th, how)
+				return err
+			}
 		}
-		epoch++
-		n := note{Fresh: how.Fresh, Policy: entry.ReasonContinued}
-		if how.Fresh {
-			n.Leaves = th.Sandbox
+		if how.Task != "" || how.Sandbox != "" {
+			return fault.New(fault.Invalid, "task, sandbox: they are for another agent than the thread's own", "name another agent, or post a message in the thread")
 		}
-		queued, err := r.requestTx(ctx, tx, th, n)
-		if err != nil || !queued {
-			return err
-		}
-		unread, err := r.config.Threads.UnreadTx(ctx, tx, th)
-		if err != nil || unread {
-			return err
-		}
-		_, err = r.config.Log.AppendTx(ctx, tx, th.Stream(), entry.NewDraft("", scope.Agent, entry.Chat{Text: "Continue."}))
+		c, err = r.continueTx(ctx, tx, scope, th, how)
 		return err
 	})
-	return epoch, err
+	return c, err
+}
+
+// continueTx is [Runs.Continue] for the thread's own bot.
+func (r *Runs) continueTx(ctx context.Context, tx pgx.Tx, scope db.Scope, th thread.Thread, how Resume) (Continued, error) {
+	c := Continued{th.ID, th.Run.Epoch}
+	if th.Status == thread.Running {
+		return c, nil
+	}
+	c.Epoch++
+	n := note{Fresh: how.Fresh, Policy: entry.ReasonContinued}
+	if how.Fresh {
+		n.Leaves = th.Sandbox
+	}
+	queued, err := r.requestTx(ctx, tx, th, n)
+	if err != nil || !queued {
+		return c, err
+	}
+	unread, err := r.config.Threads.UnreadTx(ctx, tx, th)
+	if err != nil || unread {
+		return c, err
+	}
+	_, err = r.config.Log.AppendTx(ctx, tx, th.Stream(), entry.NewDraft("", scope.Agent, entry.Chat{Text: carryOn}))
+	return c, err
 }
 
 // SaidTx requests the next run of a driven thread if the message at seq came after its last run ended. Messages that

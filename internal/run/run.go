@@ -4,8 +4,8 @@
 //
 // The life of a run, and the files that implement it:
 //
-//	requested   Somebody delegates a task (spawn.go), continues a thread, or posts in an idle one (request.go). The row,
-//	            the entries and the job are written in one transaction.
+//	requested   Somebody delegates a task (spawn.go), continues a thread, also with another agent (another.go), or posts
+//	            in an idle one (request.go). The row, the entries and the job are written in one transaction.
 //	launched    A job puts our runner and the agent into the thread's sandbox (box.go), claims the run and launches the
 //	            runner, which outlives every server (launch.go). The job follows the runner, to learn at once if it dies.
 //	observed    The runner reads the thread. It posts events through the stream endpoint, with the token of its run

@@ -210,8 +210,8 @@ func TestTwoContinueAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 5 {
 		all.Go(func() {
-			if epoch, err := w.runs.Continue(t.Context(), w.scope, child.ID, run.Resume{}); err != nil || epoch < 2 {
-				t.Errorf("it continues as %d: %v", epoch, err)
+			if c, err := w.runs.Continue(t.Context(), w.scope, child.ID, run.Resume{}); err != nil || c.Epoch < 2 {
+				t.Errorf("it continues as %d: %v", c.Epoch, err)
 			}
 		})
 	}

@@ -37,6 +37,9 @@ type Task struct {
 	Root string
 	// Wait is how long a delegating bot waits for the end before it is called again. Defaults to [Limits].Wait.
 	Wait time.Duration
+	// continues means that the child begins with the log of Parent and, in a new sandbox, with its files; see
+	// [Resume].Agent.
+	continues bool
 }
 
 // inParent is the value of [Task].Sandbox for the parent's sandbox.
@@ -100,18 +103,26 @@ func (r *Runs) spawnTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (
 		return thread.Thread{}, err
 	}
 	child, err := r.config.Threads.CreateTx(ctx, tx, scope, thread.Draft{
-		ID: t.ID, Name: nameOf(t.Text), ParentThread: parent.ID, Agent: b.ID, AskedBy: scope.Agent, Environment: t.Environment, Root: root, RootMost: r.config.RootMost,
+		ID: t.ID, Name: t.name(parent), ParentThread: parent.ID, Agent: b.ID, AskedBy: scope.Agent, Environment: t.Environment, Root: root, RootMost: r.config.RootMost,
+		Forks: t.continues,
 	})
-	if err != nil || child.Tail > 0 { // the call is a retry
+	if err != nil || child.Tail > 0 && !child.Inherited(child.Tail) { // the call is a retry
 		return child, err
 	}
-	if err := r.placeTx(ctx, tx, parent, child, t.Sandbox); err != nil {
+	if t.continues {
+		if err := r.mayLeaveTx(ctx, tx, parent); err != nil {
+			return child, err
+		}
+	}
+	n, err := r.placeTx(ctx, tx, parent, child, t)
+	if err != nil {
 		return child, err
 	}
-	if _, err := r.config.Log.AppendTx(ctx, tx, child.Stream(), entry.NewDraft("", scope.Agent, entry.Chat{Text: t.Text})); err != nil {
+	n.Policy = entry.ReasonDelegated
+	if _, err := r.config.Log.AppendTx(ctx, tx, child.Stream(), t.begin(scope.Agent, child)...); err != nil {
 		return child, err
 	}
-	if _, err := r.requestTx(ctx, tx, child, note{}); err != nil {
+	if _, err := r.requestTx(ctx, tx, child, n); err != nil {
 		return child, err
 	}
 	if t.Wait > 0 {
@@ -184,17 +195,21 @@ func (r *Runs) parentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) 
 	return parent, err
 }
 
-// placeTx assigns a child the sandbox that its task names.
-func (r *Runs) placeTx(ctx context.Context, tx pgx.Tx, parent, child thread.Thread, box string) error {
+// placeTx assigns a child the sandbox that its task names, and returns the note for its first run. A child that
+// continues its parent's work is on the parent's sandbox until that run leaves it for a new one with the same files.
+func (r *Runs) placeTx(ctx context.Context, tx pgx.Tx, parent, child thread.Thread, t Task) (n note, err error) {
+	box := t.Sandbox
 	switch {
+	case box == "" && t.continues && parent.Sandbox != "":
+		box, n = parent.Sandbox, note{Fresh: true, Leaves: parent.Sandbox}
 	case box == "":
-		return nil
+		return n, nil
 	case box == inParent && parent.Sandbox == "":
-		return fault.New(fault.Precondition, "sandbox: the thread has none yet", "run a command in it first, or leave the sandbox out for a new one")
+		return n, fault.New(fault.Precondition, "sandbox: the thread has none yet", "run a command in it first, or leave the sandbox out for a new one")
 	case box == inParent:
 		box = parent.Sandbox
 	}
-	return r.config.Threads.PutOnSandboxTx(ctx, tx, child.ID, box)
+	return n, r.config.Threads.PutOnSandboxTx(ctx, tx, child.ID, box)
 }
 
 // nameOf returns a title for a task, from the beginning of its first line.

@@ -375,8 +375,16 @@ func (r *Resolver) renewTx(ctx context.Context, tx pgx.Tx, threadID, from string
 	if _, elsewhere := errors.AsType[*OtherMachineError](err); elsewhere && away {
 		err = nil
 	}
-	if err != nil || old.Status != StatusLive {
-		return Sandbox{}, err // a dead one is replaced by its next use
+	if err == nil && old.Status != StatusLive {
+		// The next use of a sandbox that this thread does not share builds or replaces it. A dead one that it shares is
+		// left, because that use would move the other threads, too.
+		var sharing []string
+		if sharing, err = r.threads.OnSandboxTx(ctx, tx, from); err == nil && (old.Status == StatusPending || len(sharing) < 2) {
+			return Sandbox{}, nil
+		}
+	}
+	if err != nil {
+		return Sandbox{}, err
 	}
 	next, err := r.Sandboxes.replacementTx(ctx, tx, from, threadID)
 	if fault.CodeOf(err) == fault.NotFound {

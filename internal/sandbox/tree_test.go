@@ -281,6 +281,28 @@ func TestAThreadContinuesInAFreshSandbox(t *testing.T) {
 	}
 }
 
+// A thread that leaves a sandbox which it shares leaves alone, even if the sandbox is gone.
+func TestAThreadLeavesADeadSandboxAlone(t *testing.T) {
+	t.Parallel()
+	b, parent, repo := grown(t, sandbox.Recipe{})
+	old, _ := b.sh(parent, "echo parent > new")
+	child := b.driven(b.environment(sandbox.Recipe{Driver: "local", Repo: repo}))
+	b.share(child, parent)
+	if _, err := b.boxes.Destroy(t.Context(), b.scope, old.ID); err != nil {
+		t.Fatal(detail(err))
+	}
+	if err := b.boxes.Renew(t.Context(), b.scope, child, old.ID); err != nil {
+		t.Fatal(detail(err))
+	}
+	box, got := b.sh(child, "cat new; echo child > new")
+	if box.ID == old.ID || got != "parent\n" {
+		t.Errorf("the child goes on in %+v with %q", box, got)
+	}
+	if now, got := b.sh(parent, "cat new"); now.ID == old.ID || now.ID == box.ID || got != "parent\n" {
+		t.Errorf("the parent is on %s with %q", now.ID, got)
+	}
+}
+
 // driven creates a thread that a bot drives.
 func (b *bench) driven(environment string) string {
 	b.t.Helper()

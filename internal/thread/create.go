@@ -80,6 +80,13 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 	if row.People, err = t.peopleTx(ctx, tx, scope, d); err != nil {
 		return Thread{}, err
 	}
+	if d.Forks {
+		source, err := t.GetTx(ctx, tx, d.ParentThread)
+		if err != nil {
+			return Thread{}, err
+		}
+		return t.insertForkTx(ctx, tx, row, source, atEnd)
+	}
 	if err := stream.CreateTx(ctx, tx, stream.Ref{House: scope.House, Name: row.StreamID}); err != nil {
 		return Thread{}, err
 	}

@@ -50,7 +50,7 @@ func (t *Threads) Fork(ctx context.Context, scope db.Scope, source string, f For
 	return made, err
 }
 
-func (t *Threads) fork(ctx context.Context, tx pgx.Tx, scope db.Scope, sourceID string, f Fork) (Thread, error) {
+func (t *Threads) fork(ctx context.Context, tx pgx.Tx, scope db.Scope, sourceID string, f Fork) (made Thread, err error) {
 	// Lock the thread before its log, as deletion does: otherwise the two could deadlock.
 	source, err := t.LockTx(ctx, tx, sourceID)
 	if err != nil {
@@ -66,27 +66,45 @@ func (t *Threads) fork(ctx context.Context, tx pgx.Tx, scope db.Scope, sourceID 
 	if f.ID, err = t.newID(ctx, tx, scope.House, f.ID); err != nil {
 		return Thread{}, err
 	}
-	point := stream.ForkPoint{Source: source.StreamID, Seq: f.At}
-	if f.At == 0 {
-		point.Seq = -1
+	at := f.At
+	if at == 0 {
+		at = atEnd
 	}
-	ref := stream.Ref{House: scope.House, Name: StreamName(f.ID)}
-	seq, err := t.log.ForkTx(ctx, tx, ref, point)
+	made, err = t.insertForkTx(ctx, tx, query.InsertThreadParams{
+		ID: f.ID, HouseID: scope.House, StreamID: StreamName(f.ID), Name: db.Null(name), ParentAgentID: db.Null(source.ParentAgent),
+		EnvironmentID: db.Null(source.Environment), AgentID: db.Null(source.Agent), Tags: source.Tags, Status: string(initialStatus(source.Agent)),
+		AnsweringAgentID: db.Null(source.Answering), AnsweringDecided: source.Settled, People: source.People,
+	}, source, at)
 	if fault.CodeOf(err) == fault.Exists {
 		return t.forked(ctx, tx, sourceID, f)
 	} else if err != nil {
 		return Thread{}, err
 	}
-	if _, err := t.log.AppendTx(ctx, tx, ref, entry.NewDraft("", scope.Agent, entry.Forked{ThreadID: sourceID, Seq: seq})); err != nil {
+	if _, err = t.log.AppendTx(ctx, tx, made.Stream(), entry.NewDraft("", scope.Agent, entry.Forked{ThreadID: sourceID, Seq: made.Origin.Seq})); err != nil {
 		return Thread{}, err
 	}
-	made, err := t.insert(ctx, tx, query.InsertThreadParams{
-		ID: f.ID, HouseID: scope.House, StreamID: ref.Name, Name: db.Null(name), ParentAgentID: db.Null(source.ParentAgent),
-		EnvironmentID: db.Null(source.Environment), AgentID: db.Null(source.Agent), Tags: source.Tags, Status: string(initialStatus(source.Agent)),
-		ForkedFromID: &sourceID, ForkedAtSeq: &seq, AnsweringAgentID: db.Null(source.Answering), AnsweringDecided: source.Settled, People: source.People,
-	})
+	return t.GetTx(ctx, tx, made.ID)
+}
+
+// atEnd is the position of a fork at the end of its source.
+const atEnd = -1
+
+// insertForkTx writes the row of a fork, whose log begins with the source's entries up to a position. If a bot drives
+// the fork, its first run gets the number after the source's last one: the ids of a run's entries contain its number,
+// and an id that the log already has is not written again. No message of the shared part waits for the fork's bot.
+func (t *Threads) insertForkTx(ctx context.Context, tx pgx.Tx, row query.InsertThreadParams, source Thread, at int64) (Thread, error) {
+	ref := stream.Ref{House: row.HouseID, Name: row.StreamID}
+	seq, err := t.log.ForkTx(ctx, tx, ref, stream.ForkPoint{Source: source.StreamID, Seq: at})
+	if err != nil {
+		return Thread{}, err
+	}
+	row.ForkedFromID, row.ForkedAtSeq = &source.ID, &seq
+	if row.AgentID != nil {
+		row.RunEpoch, row.RunThrough = source.Run.Epoch, seq
+	}
+	made, err := t.insert(ctx, tx, row)
 	if err == nil {
-		err = entrystate.ForkTx(ctx, tx, source.Stream(), ref, f.ID, seq)
+		err = entrystate.ForkTx(ctx, tx, source.Stream(), ref, row.ID, seq)
 	}
 	return made, err
 }

@@ -19,9 +19,10 @@ func (t *Threads) RunningOnSandboxTx(ctx context.Context, tx pgx.Tx, sandbox str
 	return t.q.RunningOnSandbox(ctx, tx, sandbox)
 }
 
-// PutOnSandboxTx assigns a thread to a sandbox of its house.
+// PutOnSandboxTx assigns a thread to a sandbox of its house. If the house has no such sandbox, the error is a
+// [fault.NotFound].
 func (t *Threads) PutOnSandboxTx(ctx context.Context, tx pgx.Tx, id, sandbox string) error {
-	return t.q.SetThreadSandbox(ctx, tx, &sandbox, id)
+	return explainReference(t.q.SetThreadSandbox(ctx, tx, &sandbox, id))
 }
 
 // MoveSandboxTx moves every thread on one sandbox of the house to another sandbox, and returns their logs in the order

@@ -165,8 +165,11 @@ type Draft struct {
 	Agent, Environment        string
 	// AskedBy is the agent that delegates it to Agent.
 	AskedBy string
-	Tags    []string
-	Pinned  bool
+	// Forks means that its log begins with that of ParentThread, as the log of a fork does; see [Threads.Fork]. The
+	// caller has locked that thread.
+	Forks  bool
+	Tags   []string
+	Pinned bool
 	// Root is the person's entry that made a bot create it, and RootMost limits the threads with this root; a further
 	// one is a [fault.Exhausted]. Root defaults to "": no bot creates it.
 	Root     string
@@ -248,6 +251,7 @@ func explainReference(err error) error {
 		"threads_house_id_environment_id_fkey":   "environment_id",
 		"threads_house_id_parent_thread_id_fkey": "parent_thread_id",
 		"threads_parent_agent_id_fkey":           "parent_agent_id",
+		"threads_house_id_sandbox_id_fkey":       "sandbox",
 	} {
 		if db.Violates(err, constraint) {
 			return noSuch(field).Because(err)

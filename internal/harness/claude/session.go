@@ -70,11 +70,11 @@ func merged(messages []entry.PiMessage) (out []object) {
 				if !json.Valid(arguments) || !bytes.HasPrefix(bytes.TrimSpace(arguments), []byte("{")) {
 					arguments = json.RawMessage("{}")
 				}
-				content = append(content, object{"type": "tool_use", "id": c.ID, "name": c.Name, "input": arguments})
+				content = append(content, object{"type": "tool_use", "id": harness.CallID(c.ID), "name": harness.ToolName(c.Name), "input": arguments})
 			}
 			add("assistant", content)
 		case entry.PiToolResult:
-			add("user", []object{{"type": "tool_result", "tool_use_id": p.ToolCallID, "content": p.Text(), "is_error": p.IsError}})
+			add("user", []object{{"type": "tool_result", "tool_use_id": harness.CallID(p.ToolCallID), "content": p.Text(), "is_error": p.IsError}})
 		}
 	}
 	return out

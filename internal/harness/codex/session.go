@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -33,10 +32,10 @@ func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.F
 				add(object{"type": "message", "role": "assistant", "content": []object{{"type": "output_text", "text": text}}})
 			}
 			for _, c := range p.Calls() {
-				add(object{"type": "function_call", "name": toolName(c.Name), "arguments": string(c.Arguments), "call_id": c.ID})
+				add(object{"type": "function_call", "name": harness.ToolName(c.Name), "arguments": string(c.Arguments), "call_id": harness.CallID(c.ID)})
 			}
 		case entry.PiToolResult:
-			add(object{"type": "function_call_output", "call_id": p.ToolCallID, "output": p.Text()})
+			add(object{"type": "function_call_output", "call_id": harness.CallID(p.ToolCallID), "output": p.Text()})
 		}
 	}
 	// Each conversation gets a new id, so that no earlier file is continued.
@@ -55,15 +54,4 @@ func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.F
 		}
 	}
 	return []harness.File{{Path: "codex/sessions/rollout-1970-01-01T00-00-00-" + id + ".jsonl", Content: out.Bytes()}}, id, err
-}
-
-// toolName returns a name that the dialect allows.
-func toolName(name string) string {
-	name = strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' {
-			return c
-		}
-		return '_'
-	}, name)
-	return name[:min(len(name), 64)]
 }

@@ -34,6 +34,7 @@ func Run(t *testing.T, h harness.Harness, bash Bash) {
 	t.Run("speaks each of its dialects", func(t *testing.T) { dialects(t, h, bash) })
 	t.Run("takes any prompt", func(t *testing.T) { prompts(t, h) })
 	t.Run("continues from its own files and from a transcript", func(t *testing.T) { continues(t, h, bash) })
+	t.Run("continues the conversation of another agent", func(t *testing.T) { takesOver(t, h) })
 	t.Run("runs nothing of the repository", func(t *testing.T) { hostile(t, h) })
 	t.Run("stops when it is interrupted", func(t *testing.T) { interrupt(t, h) })
 	t.Run("asks people, if it can, and only then", func(t *testing.T) { asks(t, h, bash) })
@@ -374,16 +375,7 @@ func continues(t *testing.T, h harness.Harness, bash Bash) {
 		if o := b.run("SECOND", nil); o.Failed != "" || o.Text != "second done" {
 			t.Errorf("%s, the outcome is %+v", where, o)
 		}
-		requests := b.model.Requests()
-		body := string(requests[len(requests)-1].Body)
-		at := 0
-		for _, said := range []string{"FIRST", "I look.", "4711", "first done", "SECOND"} {
-			next := strings.Index(body[at:], said)
-			if next < 0 {
-				t.Fatalf("%s, the model is not told %q after the rest: %s", where, said, body)
-			}
-			at += next
-		}
+		b.knows(where, "FIRST", "I look.", "4711", "first done", "SECOND")
 		if text, _ := os.ReadFile(filepath.Join(b.job.Dir, "count")); string(text) != "x\n" {
 			t.Errorf("%s, the command ran again: %q", where, text)
 		}

@@ -31,6 +31,10 @@ func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.F
 			m = foreign(p)
 		case entry.PiToolResult:
 			at = p.Timestamp
+			if p.Harness != name {
+				p.ToolCallID, p.ToolName = harness.CallID(p.ToolCallID), harness.ToolName(p.ToolName)
+				m = p
+			}
 		}
 		if err := to.Encode(object{"type": "message", "id": id, "parentId": parent, "timestamp": stamp(at), "message": m}); err != nil {
 			return nil, "", err
@@ -40,15 +44,20 @@ func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.F
 	return []harness.File{{Path: sessionFile, Content: out.Bytes()}}, sessionFile, nil
 }
 
-// foreign adapts another agent's answer for pi: it drops thinking, which is invalid for pi's provider, and the costs, which
-// pi would add up.
+// foreign adapts another agent's answer for pi: it drops thinking and signatures, which are invalid for pi's provider, and
+// the costs, which pi would add up.
 func foreign(a entry.PiAssistant) entry.PiAssistant {
 	if a.Harness != name {
 		kept := make([]entry.PiBlock, 0, len(a.Content))
 		for _, b := range a.Content {
-			if b.Type != entry.PiThinkingBlock {
-				kept = append(kept, b)
+			switch b.Type {
+			case entry.PiThinkingBlock:
+				continue
+			case entry.PiCallBlock:
+				b.ID, b.Name = harness.CallID(b.ID), harness.ToolName(b.Name)
 			}
+			b.TextSignature, b.ThoughtSignature = "", ""
+			kept = append(kept, b)
 		}
 		a.Content = kept
 	} else {

@@ -446,7 +446,15 @@ type ContinueRunRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// Continue in a new sandbox with the same files, and rebuild the agent's session from the log.
-	Fresh         bool `protobuf:"varint,2,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	Fresh bool `protobuf:"varint,2,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	// The bot that continues, by id or @handle. Empty means the bot that drives the thread.
+	Agent string `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
+	// What another bot is to do, at most 256 KiB. Empty means "Continue."
+	Task string `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"`
+	// The sandbox in which another bot works: "parent" for this thread's, or an id. Empty means a new one with the same files.
+	Sandbox string `protobuf:"bytes,5,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// An id of your choice that makes retries safe for another bot: the same call with the same id returns the first thread.
+	Once          string `protobuf:"bytes,6,opt,name=once,proto3" json:"once,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -495,10 +503,40 @@ func (x *ContinueRunRequest) GetFresh() bool {
 	return false
 }
 
+func (x *ContinueRunRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *ContinueRunRequest) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *ContinueRunRequest) GetSandbox() string {
+	if x != nil {
+		return x.Sandbox
+	}
+	return ""
+}
+
+func (x *ContinueRunRequest) GetOnce() string {
+	if x != nil {
+		return x.Once
+	}
+	return ""
+}
+
 type ContinueRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The run that is in progress, or that begins.
-	Epoch         int64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch int64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The thread of that run: the thread of the request, or the new one below it in which another bot continues.
+	ThreadId      string `protobuf:"bytes,2,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -538,6 +576,13 @@ func (x *ContinueRunResponse) GetEpoch() int64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *ContinueRunResponse) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
 }
 
 type CancelRunRequest struct {
@@ -1542,12 +1587,17 @@ const file_arbe_v1_run_proto_rawDesc = "" +
 	"\x10ListRunsResponse\x12 \n" +
 	"\x04runs\x18\x01 \x03(\v2\f.arbe.v1.RunR\x04runs\x12(\n" +
 	"\x10tree_cost_micros\x18\x02 \x01(\x03R\x0etreeCostMicros\x12*\n" +
-	"\x11tree_cost_unknown\x18\x03 \x01(\bR\x0ftreeCostUnknown\"R\n" +
+	"\x11tree_cost_unknown\x18\x03 \x01(\bR\x0ftreeCostUnknown\"\xc6\x01\n" +
 	"\x12ContinueRunRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x14\n" +
-	"\x05fresh\x18\x02 \x01(\bR\x05fresh\"+\n" +
+	"\x05fresh\x18\x02 \x01(\bR\x05fresh\x12\x1d\n" +
+	"\x05agent\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18dR\x05agent\x12\x12\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\x12!\n" +
+	"\asandbox\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\asandbox\x12\x1c\n" +
+	"\x04once\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x04once\"H\n" +
 	"\x13ContinueRunResponse\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\":\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x1b\n" +
+	"\tthread_id\x18\x02 \x01(\tR\bthreadId\":\n" +
 	"\x10CancelRunRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"-\n" +
 	"\x11CancelRunResponse\x12\x18\n" +

@@ -62,6 +62,10 @@ type RunServiceClient interface {
 	ListRuns(context.Context, *v1.ListRunsRequest) (*v1.ListRunsResponse, error)
 	// ContinueRun begins the next run of a driven thread. The agent continues with the messages that it has not read. If there are
 	// none, the call posts "Continue." for the caller. If the thread is running, or its next run is queued, the call does nothing.
+	//
+	// Another coding agent continues in a new thread below this one. That thread begins with this thread's log, so the agent
+	// knows the conversation, and with the same files. If this thread is running, or its next run is queued, the error is then a
+	// failed_precondition.
 	ContinueRun(context.Context, *v1.ContinueRunRequest) (*v1.ContinueRunResponse, error)
 	// CancelRun stops the run of a thread, or its queued run. The agent and its child processes end. The changes of the working
 	// tree are kept.
@@ -259,6 +263,10 @@ type RunServiceHandler interface {
 	ListRuns(context.Context, *v1.ListRunsRequest) (*v1.ListRunsResponse, error)
 	// ContinueRun begins the next run of a driven thread. The agent continues with the messages that it has not read. If there are
 	// none, the call posts "Continue." for the caller. If the thread is running, or its next run is queued, the call does nothing.
+	//
+	// Another coding agent continues in a new thread below this one. That thread begins with this thread's log, so the agent
+	// knows the conversation, and with the same files. If this thread is running, or its next run is queued, the error is then a
+	// failed_precondition.
 	ContinueRun(context.Context, *v1.ContinueRunRequest) (*v1.ContinueRunResponse, error)
 	// CancelRun stops the run of a thread, or its queued run. The agent and its child processes end. The changes of the working
 	// tree are kept.
