@@ -46,7 +46,7 @@ func threadResume(a *app) *cobra.Command {
 			"in a new sandbox with the same files.",
 		Example: "  arbe thread resume th4w7q2m9x --follow\n" +
 			"  arbe thread resume th4w7q2m9x --agent @codex --task 'find out why the test still fails'",
-		Args:    takes(0, 1, "one thread"), ValidArgsFunction: a.proposesFirst(a.threads),
+		Args: takes(0, 1, "one thread"), ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
 			id, err := a.threadID(ctx, c, firstOf(args))
 			if err != nil {

@@ -1,8 +1,10 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -76,7 +78,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	box, whole := "", t
+	box, first, whole := "", "", t
 	for _, agent := range []string{"pi", "codex", "claude"} {
 		t.Run(agent, func(t *testing.T) {
 			began := time.Now()
@@ -86,6 +88,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 				t.Fatal(err)
 			}
 			child := made.Thread.Id
+			first = cmp.Or(first, child)
 			awaitLong(t, c, child, "I write it.")
 			t.Logf("it works after %s", time.Since(began))
 			if agent == "pi" {
@@ -114,6 +117,22 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 			stopAndContinue(t, c, models, child, agent)
 		})
 	}
+	t.Run("codex continues what pi began", func(t *testing.T) {
+		began, err := c.Runs.ContinueRun(t.Context(), &arbev1.ContinueRunRequest{ThreadId: first, Agent: "@codex", Task: "- as codex: go on", Sandbox: "parent"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, c, began.ThreadId, "touch go-codex")
+		awaitLong(t, c, began.ThreadId, fmt.Sprintf(`"from":"running","to":"completed","epoch":%d`, began.Epoch))
+		requests := models.Requests()
+		told := string(requests[len(requests)-1].Body)
+		for _, said := range []string{"- as pi: fix it", "I write it.", "The file says so.", "- as codex: go on", "codex.txt"} {
+			_, rest, ok := strings.Cut(told, said)
+			if told = rest; !ok {
+				t.Fatalf("the model is not told %q after the rest: %s", said, requests[len(requests)-1].Body)
+			}
+		}
+	})
 	for _, r := range models.Requests() {
 		if r.Key != "sk-test" {
 			t.Errorf("the model was asked with the key %q", r.Key)
