@@ -131,8 +131,8 @@ check: tools build ## Show that generated code is current and the linters are si
 	test "$$before" = "$$(state)" || { git status --short; echo 'generated code was not current: commit what make generate made'; exit 1; }
 
 .PHONY: bench
-bench: build ## Measure: appends, tails, reads, credentials, redaction, requests, commands, answers of models, turns of bots, sandboxes, runs of coding agents, searches, inboxes, live pages (ratios within one run)
-	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/model ./internal/door ./internal/auth ./internal/secret ./internal/httpd ./internal/dispatch ./internal/run ./internal/harness/all ./internal/rpc ./internal/thread ./internal/inbox ./internal/sandbox/local ./internal/server ./web ./cmd/arbe
+bench: build ## Measure: appends, tails, reads, credentials, redaction, requests, commands, answers of models, turns of bots, sandboxes, runs of coding agents, their model calls, searches, inboxes, live pages (ratios within one run)
+	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/model ./internal/door ./internal/auth ./internal/secret ./internal/httpd ./internal/dispatch ./internal/run ./internal/gateway ./internal/harness/all ./internal/rpc ./internal/thread ./internal/inbox ./internal/sandbox/local ./internal/server ./web ./cmd/arbe
 
 # What was added to the API may still change, until a release promises it.
 .PHONY: promise

@@ -37,7 +37,7 @@ var priced = map[model.Dialect]string{model.Messages: "anthropic/claude-sonnet-4
 
 // bench is a gateway with one house, whose installation's providers are all one scripted server, and a run.
 type bench struct {
-	*testing.T
+	testing.TB
 	db        *db.DB
 	owner     *pgx.Conn
 	auth      *auth.Auth
@@ -60,10 +60,10 @@ type options struct {
 	silence  time.Duration // how long a provider may be silent; the default if it is 0
 }
 
-func setup(t *testing.T, o options) *bench {
+func setup(t testing.TB, o options) *bench {
 	t.Helper()
 	d := dbtest.New(t)
-	b := &bench{T: t, db: d.DB, owner: d.Owner(t), auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer}), providers: modeltest.New(t, o.script)}
+	b := &bench{TB: t, db: d.DB, owner: d.Owner(t), auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer}), providers: modeltest.New(t, o.script)}
 	at := b.providers.URL
 	if o.provider != nil {
 		s := httptest.NewServer(o.provider)

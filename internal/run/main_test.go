@@ -288,9 +288,10 @@ type boxes struct {
 	commands []string
 	running  map[string]*process
 	// fails is the output of a failing installation; empty if it succeeds. hold delays commands until it is closed,
-	// unless nil.
+	// unless nil; held receives when it does.
 	fails string
 	hold  chan struct{}
+	held  chan struct{}
 	// uses plays a command that uses the changes of a run, and returns its exit code. Nil is success.
 	uses func(ref string, c sandbox.Command) int
 }
@@ -323,6 +324,10 @@ func (b *boxes) Create(_ context.Context, s sandbox.Spec) (string, error) { retu
 
 func (b *boxes) Exec(ctx context.Context, ref string, c sandbox.Command) (sandbox.Result, error) {
 	if b.hold != nil {
+		select {
+		case b.held <- struct{}{}:
+		default:
+		}
 		select {
 		case <-b.hold:
 		case <-ctx.Done():

@@ -203,14 +203,33 @@ func TestWhatIsSaid(t *testing.T) {
 	mu.Unlock()
 }
 
+// A task may share the sandbox of the thread that delegates it.
+func TestATaskInTheParentsSandbox(t *testing.T) {
+	w := setup(t, func(r *runner) { r.completes("done", r.w.get(r.by.Thread).Tail) })
+	child := w.spawn("Work.")
+	w.ends(child.ID, 1, thread.Completed)
+	below, err := w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: child.ID, Text: "Work here.", Sandbox: "parent"})
+	must(t, err)
+	w.ends(below.ID, 1, thread.Completed)
+	if got, want := w.get(below.ID).Sandbox, w.get(child.ID).Sandbox; got != want || want == "" {
+		t.Errorf("it works in %q, want %q", got, want)
+	}
+}
+
 func TestTwoContinueAtOnce(t *testing.T) {
 	w := setup(t, func(r *runner) { r.completes("done", r.w.get(r.by.Thread).Tail) })
 	child := w.spawn("Work.")
 	w.ends(child.ID, 1, thread.Completed)
+	another, err := w.bots.GetByHandle(t.Context(), w.scope, "arbe")
+	must(t, err)
 	var all sync.WaitGroup
-	for range 5 {
+	for i := range 5 {
 		all.Go(func() {
-			if c, err := w.runs.Continue(t.Context(), w.scope, child.ID, run.Resume{}); err != nil || c.Epoch < 2 {
+			scope := w.scope
+			if i%2 == 1 {
+				scope.Agent = another.ID
+			}
+			if c, err := w.runs.Continue(t.Context(), scope, child.ID, run.Resume{}); err != nil || c.Epoch < 2 {
 				t.Errorf("it continues as %d: %v", c.Epoch, err)
 			}
 		})
@@ -221,7 +240,7 @@ func TestTwoContinueAtOnce(t *testing.T) {
 		t.Errorf("%d runs, and %d chats", w.driver.launched(), len(chats))
 	}
 	box := w.get(child.ID).Sandbox
-	_, err := w.runs.Continue(t.Context(), w.scope, child.ID, run.Resume{Fresh: true})
+	_, err = w.runs.Continue(t.Context(), w.scope, child.ID, run.Resume{Fresh: true})
 	must(t, err)
 	epoch := w.get(child.ID).Run.Epoch
 	if w.get(child.ID).Status != thread.Running {
@@ -401,6 +420,22 @@ func TestAServerThatStops(t *testing.T) {
 	w.driver.stopServer()
 	w.start()
 	close(goOn)
+	w.ends(child.ID, 1, thread.Completed)
+	if n := w.driver.launched(); n != 1 {
+		t.Errorf("%d runners were launched", n)
+	}
+	told(t, w, child, "completed")
+}
+
+// A sandbox that takes long to prepare is not prepared for a second agent.
+func TestAServerThatStopsWhileItInstallsAnAgent(t *testing.T) {
+	w := setup(t, func(r *runner) { r.completes("done", 0) })
+	w.driver.hold, w.driver.held = make(chan struct{}), make(chan struct{}, 1)
+	child := w.spawn("Work.")
+	<-w.driver.held
+	w.driver.stopServer()
+	w.start()
+	close(w.driver.hold)
 	w.ends(child.ID, 1, thread.Completed)
 	if n := w.driver.launched(); n != 1 {
 		t.Errorf("%d runners were launched", n)

@@ -95,25 +95,39 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
-	t.Run("the agent is killed", func(t *testing.T) {
-		t.Parallel()
-		script, tool := working(t, "pi")
-		w := newWorld(t, pi.Harness{}, script)
-		w.chat("wait")
-		r := w.start()
-		pid := tool(w)
-		for _, child := range children(t, r.cmd.Process.Pid) {
-			_ = syscall.Kill(child, syscall.SIGKILL)
-		}
-		f := r.finish()
-		if f.Outcome != "failed" || f.Phase != "execution" || !strings.Contains(f.Error, "signal 9") {
-			t.Errorf("the report is %+v", f)
-		}
-		gone(t, pid)
-		if got := w.types(); got != "assistant tool_result run_finished" || !w.has("pi.tool_result", "interrupted")() {
-			t.Errorf("the log has %s", got)
-		}
-	})
+	for _, h := range all.Harnesses {
+		name := h.Info().Name
+		t.Run(name+" is killed", func(t *testing.T) {
+			t.Parallel()
+			script, tool := working(t, name)
+			w := newWorld(t, h, script)
+			w.chat("wait")
+			r := w.start()
+			pid := tool(w)
+			for _, child := range children(t, r.cmd.Process.Pid) {
+				_ = syscall.Kill(child, syscall.SIGKILL)
+			}
+			f := r.finish()
+			if f.Outcome != "failed" || f.Phase != "execution" || !strings.Contains(f.Error, "signal 9") {
+				t.Errorf("the report is %+v", f)
+			}
+			gone(t, pid)
+			if got := w.types(); got != "assistant tool_result run_finished" || !w.has("pi.tool_result", "interrupted")() {
+				t.Errorf("the log has %s", got)
+			}
+		})
+		t.Run(name+" hangs, because its model does", func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, h, func(*modeltest.Request) modeltest.Reply {
+				return modeltest.Reply{Text: "never", Hold: true, HoldHeaders: true}
+			})
+			w.spec.MaxSeconds = 3
+			w.chat("wait")
+			if f := w.start().finish(); f.Outcome != "failed" || f.Phase != "execution" || !strings.Contains(f.Error, "3s") {
+				t.Errorf("the report is %+v", f)
+			}
+		})
+	}
 	t.Run("the runner is killed, and started again", func(t *testing.T) {
 		t.Parallel()
 		script, tool := working(t, "pi")

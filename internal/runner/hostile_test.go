@@ -93,6 +93,14 @@ until test -s pid; do :; done
 			t.Errorf("the report is %+v", f)
 		}
 	})
+	t.Run("kills the runner", func(t *testing.T) {
+		t.Parallel()
+		w := scripted(t, `kill -9 $PPID; exec sleep 1000`)
+		w.start().exit()
+		if f := w.start().finish(); f.Outcome != "failed" || f.Phase != "observation" {
+			t.Errorf("the report is %+v", f)
+		}
+	})
 	t.Run("ends without a word", func(t *testing.T) {
 		t.Parallel()
 		w := scripted(t, `echo "out of luck" >&2; exit 7`)

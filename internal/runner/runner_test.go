@@ -11,6 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness/acp"
 	"github.com/arbe-dev/arbe/internal/harness/all"
 	"github.com/arbe-dev/arbe/internal/harness/claude"
+	"github.com/arbe-dev/arbe/internal/harness/pi"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 )
 
@@ -177,5 +178,17 @@ func TestTheKeyOfAnEnvironment(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The ids of a run's entries continue where the environment says.
+func TestTheFirstIDOfARun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pi.Harness{}, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Done."} })
+	w.env, w.next = append(w.env, "ARBE_PI_MIRROR_NEXT_INDEX=7"), 7
+	w.chat("answer")
+	w.start().finish()
+	if log := w.dump(); !strings.Contains(log, " run.1.7 pi.assistant ") || !strings.Contains(log, " run.1.8 signal.thread.run_finished ") {
+		t.Errorf("the log is\n%s", log)
 	}
 }

@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,17 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 		t.Skip("npm is not installed")
 	}
 	models := modeltest.New(t, func(r *modeltest.Request) modeltest.Reply {
+		for _, m := range slices.Backward(r.Messages) { // an agent may ask on after an answer that was cut
+			if m.Role != "user" || !strings.Contains(m.Text, "- a") {
+				continue
+			}
+			for _, f := range failures {
+				if strings.Contains(m.Text, "- "+f.what) {
+					return f.reply(r)
+				}
+			}
+			break
+		}
 		switch {
 		case strings.Contains(r.Asked(), "Continue."):
 			return modeltest.Reply{Text: "I went on."}
@@ -115,6 +127,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 				return e.GetEntry().GetType() == (entry.Chat{}).Type() && strings.Contains(e.GetEntry().Payload, child) && strings.Contains(e.GetEntry().Payload, "The file says so.")
 			})
 			stopAndContinue(t, c, models, child, agent)
+			fails(t, c, parent.Thread.Id, child, agent)
 		})
 	}
 	t.Run("codex continues what pi began", func(t *testing.T) {
@@ -123,7 +136,9 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 			t.Fatal(err)
 		}
 		run(t, c, began.ThreadId, "touch go-codex")
-		awaitLong(t, c, began.ThreadId, fmt.Sprintf(`"from":"running","to":"completed","epoch":%d`, began.Epoch))
+		if status := ends(t, c, began.ThreadId, began.Epoch); status != "completed" {
+			t.Errorf("it ends as %s", status)
+		}
 		requests := models.Requests()
 		told := string(requests[len(requests)-1].Body)
 		for _, said := range []string{"- as pi: fix it", "I write it.", "The file says so.", "- as codex: go on", "codex.txt"} {
@@ -170,6 +185,7 @@ func stopAndContinue(t *testing.T, c *arbe.Client, models *modeltest.Server, chi
 		t.Fatal(err)
 	}
 	awaitLong(t, c, child, "I went on.")
+	ends(t, c, child, 3)
 	for _, r := range models.Requests()[before:] {
 		body := string(r.Body)
 		for _, said := range []string{"- as " + agent, "I write it.", "The file says so.", "- again as " + agent, "I hold.", "Continue."} {
@@ -181,6 +197,88 @@ func stopAndContinue(t *testing.T, c *arbe.Client, models *modeltest.Server, chi
 	}
 	run(t, c, child, "echo it was held $(wc -l <"+held+") time")
 	awaitLong(t, c, child, "it was held 1 time\\n")
+}
+
+// failure is an answer of a model that ends a run, or that an agent survives.
+type failure struct {
+	what  string
+	reply modeltest.Script
+	// status is that of the run. causes are texts of which its error must contain one.
+	status string
+	causes []string
+}
+
+// limited has the prompts whose first request was refused by a rate limit.
+var limited sync.Map
+
+var failures = []failure{
+	{"a refused request", func(*modeltest.Request) modeltest.Reply {
+		return modeltest.Reply{Status: 400, Error: modeltest.Error{Type: "invalid_request_error", Message: "the roof is on fire"}}
+	}, "failed", []string{"roof is on fire"}},
+	{"a rate limit that passes", func(r *modeltest.Request) modeltest.Reply {
+		if _, again := limited.LoadOrStore(r.Asked(), true); !again {
+			return modeltest.Limited(1)(r)
+		}
+		return modeltest.Reply{Text: "All is well."}
+	}, "completed", []string{""}},
+	{"an answer that is cut by the limit of tokens", func(*modeltest.Request) modeltest.Reply {
+		return modeltest.Reply{Text: "It begins", Stop: modeltest.StopLength}
+	}, "failed", []string{"limit", "max", "length", "truncated", "token"}},
+	{"an answer without a word", func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{} }, "failed", []string{"no output"}},
+}
+
+// fails lets an agent meet each of the failures: the row and the log agree on the end of each run, which has its cause, and the
+// parent is told once.
+func fails(t *testing.T, c *arbe.Client, parent, child, agent string) {
+	for i, f := range failures {
+		began := time.Now()
+		if _, err := c.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: child, Text: "- " + f.what + ", as " + agent}); err != nil {
+			t.Fatal(err)
+		}
+		epoch := int64(4 + i) // of the run, after the success, the stop and the continued run
+		ended := ends(t, c, child, epoch)
+		got, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: child})
+		if err != nil || got.Thread.Status != f.status || ended != f.status {
+			t.Errorf("after %s, the row says %s and the log %s (%v)", f.what, got.GetThread().GetStatus(), ended, err)
+		}
+		runs, err := c.Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: child, Limit: 1})
+		if err != nil || len(runs.Runs) != 1 || runs.Runs[0].Epoch != epoch || runs.Runs[0].Status != f.status {
+			t.Fatalf("after %s, its last run is %v: %v", f.what, runs.GetRuns(), err)
+		}
+		why := strings.ToLower(runs.Runs[0].Error)
+		t.Logf("after %s, %s in %s: %s", f.what, ended, time.Since(began), why)
+		if !slices.ContainsFunc(f.causes, func(cause string) bool { return strings.Contains(why, cause) }) {
+			t.Errorf("after %s, the cause is %q", f.what, why)
+		}
+	}
+	told := map[int64]int{}
+	list, err := c.Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: parent, Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list.Entries {
+		p, _ := entry.Decode(entry.Entry{Type: e.Type, Payload: json.RawMessage(e.Payload)})
+		if f, ok := p.(entry.ChildFinished); ok && f.ChildThreadID == child {
+			told[f.Epoch]++
+		}
+	}
+	for epoch := range int64(3 + len(failures)) {
+		if told[epoch+1] != 1 {
+			t.Errorf("the thread above is told %d times of run %d", told[epoch+1], epoch+1)
+		}
+	}
+}
+
+// ends waits for the end of a run, and returns the status that the log has then.
+func ends(t *testing.T, c *arbe.Client, thread string, epoch int64) (status string) {
+	t.Helper()
+	await(t, c, thread, func(e *arbev1.TailResponse) bool {
+		p, _ := entry.Decode(entry.Entry{Type: e.GetEntry().GetType(), Payload: json.RawMessage(e.GetEntry().GetPayload())})
+		s, ok := p.(entry.StatusChanged)
+		status = s.To
+		return ok && s.Epoch == epoch && s.From == "running"
+	})
+	return status
 }
 
 // awaitLong follows a thread until an entry contains some words, for as long as installing an agent may take, and returns the

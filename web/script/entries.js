@@ -51,8 +51,8 @@ async function copyOutput(button) {
   } catch { notify('The browser does not let this page copy. Download the output instead.') }
 }
 
-// A reader who comes back to this page may want another fork. The ids change while the page is left, because a page that is
-// shown again may be clicked before its pageshow event.
-addEventListener('pagehide', () => {
-  for (const id of $$('.fork input')) id.value = newID()
-})
+// A reader who comes back to this page may want another fork. The browser shows the page from its memory, where it may be
+// clicked before a pageshow event, so that the ids change as it is left, or loads what it has kept of it, with the ids of then.
+const renewForks = () => { for (const id of $$('.fork input')) id.value = newID() }
+addEventListener('pagehide', renewForks)
+if (performance.getEntriesByType('navigation')[0]?.type === 'back_forward') renewForks()

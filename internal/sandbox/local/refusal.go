@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -35,6 +36,13 @@ func (d *Driver) reportRefusal(b *box, c *container, r egress.Refusal) {
 		return
 	}
 	launch, program := c.speaker(r.From)
+	for range 5 {
+		if program != "" {
+			break
+		}
+		time.Sleep(20 * time.Millisecond) // a command that began just now may not be registered yet
+		launch, program = c.speaker(r.From)
+	}
 	(*report)(sandbox.Refusal{Refusal: r, Ref: d.ref(b.ID), Launch: launch, Program: program})
 }
 
