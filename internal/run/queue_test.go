@@ -144,11 +144,17 @@ func TestMembersDoNotOverwriteEachOther(t *testing.T) {
 	q := atWork(t)
 	q.says("a", "one")
 	version := q.version("a")
+	another, err := q.bots.GetByHandle(t.Context(), q.scope, "arbe")
+	must(t, err)
 	var done sync.WaitGroup
 	errs := make([]error, 8)
 	for i := range errs {
+		scope := q.scope
+		if i%2 == 1 {
+			scope.Agent = another.ID
+		}
 		done.Go(func() {
-			errs[i] = q.change(run.QueueChange{Message: "a", Version: version, What: edit("a", fmt.Sprint("edit ", i))})
+			errs[i] = q.runs.ChangeQueue(t.Context(), scope, q.thread.ID, run.QueueChange{Message: "a", Version: version, What: edit("a", fmt.Sprint("edit ", i))})
 		})
 	}
 	done.Wait()

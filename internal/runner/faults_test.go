@@ -178,6 +178,34 @@ func TestFaults(t *testing.T) {
 			t.Errorf("the log has %s", got)
 		}
 	})
+	t.Run("the door is away for a minute", func(t *testing.T) {
+		t.Parallel()
+		if testing.Short() {
+			t.Skip("it takes a minute")
+		}
+		w := newWorld(t, pi.Harness{}, func(r *modeltest.Request) modeltest.Reply {
+			if r.Seen < 3 {
+				return modeltest.Reply{Text: "step " + strconv.Itoa(r.Seen), Calls: []modeltest.Call{bash["pi"]("echo " + strconv.Itoa(r.Seen))}}
+			}
+			return modeltest.Reply{Text: "done"}
+		})
+		w.ctx = t.Context()
+		w.chat("count")
+		r := w.start()
+		w.await(w.ctx, "the first step", w.has("pi.assistant", "step 0"))
+		w.set(func(d *fakeDoor) { d.status = -1 })
+		time.Sleep(time.Minute)
+		if _, err := w.model.Await(w.ctx, 4); err != nil {
+			t.Fatal(err)
+		}
+		w.set(func(d *fakeDoor) { d.status = 0 })
+		if f := r.finish(); f.Outcome != "completed" || f.Result != "done" {
+			t.Errorf("the report is %+v", f)
+		}
+		if got := w.types(); got != "assistant tool_result assistant tool_result assistant tool_result assistant run_finished" {
+			t.Errorf("the log has %s", got)
+		}
+	})
 	t.Run("the run is over for this runner", func(t *testing.T) {
 		t.Parallel()
 		script, tool := working(t, "pi")
