@@ -98,7 +98,7 @@ end $$;
 revoke execute on function answer_device_login from public;
 grant execute on function answer_device_login to arbe_app;
 
--- Creates the session of a login that was approved, once, and returns whose it is. An outcome other than "ok" says why there is none:
+-- Creates the session of an approved login, once, and returns its agent. Without a session, the outcome says why:
 -- "pending" if nobody has answered, "early" if the program asks more often than p_interval.
 create function poll_device_login(p_device bytea, p_session bytea, p_expires_at timestamptz, p_interval interval)
   returns table (agent_id uuid, outcome text)

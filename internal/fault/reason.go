@@ -57,7 +57,7 @@ var Reasons = []struct {
 	{LastOwner, Precondition, "A house keeps one owner. Make another member an owner first."},
 	{LimitReached, Exhausted, "No more of these may exist, run or wait at once. The message names the limit."},
 	{TooLarge, Exhausted, "A value is too large. The message names the limit."},
-	{SlowDown, Exhausted, "The program polls more often than the interval that it was told. Wait longer before the next poll."},
+	{SlowDown, Exhausted, "The program polls too often. Wait as long as the server said before the next poll."},
 	{Busy, Unavailable, "The server can accept no more work now. Try again."},
 	{BudgetSpent, Exhausted, "A budget of money or tokens is spent. The message says whose, and until when."},
 	{DiskFull, Exhausted, "A disk of the server is full."},

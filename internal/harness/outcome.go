@@ -34,11 +34,11 @@ type Outcome struct {
 	Stop entry.PiStop
 	// Text is its last text.
 	Text string
-	// Rest is the answer in whose middle the agent ended, for the log; nil if there is none.
+	// Rest is the answer that the agent did not finish, for the log. It is nil if the agent finished its last answer.
 	Rest entry.Payload
 }
 
-// Cut returns the outcome with the answer in whose middle the agent ended, without its calls, which did not begin.
+// Cut returns the outcome with an answer that the agent did not finish. It leaves out the calls, which did not begin.
 func (o Outcome) Cut(a entry.PiAssistant) Outcome {
 	a.Content = slices.DeleteFunc(slices.Clone(a.Content), func(b entry.PiBlock) bool { return b.Type == entry.PiCallBlock })
 	if len(a.Content) > 0 {

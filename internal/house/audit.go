@@ -35,8 +35,8 @@ type AuditEvent struct {
 	Changes []AuditChange
 }
 
-// AuditChange is a field that was set or changed. Before and After are nil if the log does not have the values, or if there
-// is none. Long values are cut off.
+// AuditChange is a field that was set or changed. Before or After is nil if the field had no value then. Both are nil if
+// the log does not have the values. Long values are cut off.
 type AuditChange struct {
 	Field         string
 	Before, After *string

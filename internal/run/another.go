@@ -17,7 +17,7 @@ import (
 // agent, whose session its runs share. The child's log is a fork of the thread's: the runner rebuilds the session from
 // it as for a fresh sandbox, whichever agent wrote it.
 
-// carryOn is what an agent is told if nobody says more.
+// carryOn is the message for an agent that continues without another one.
 const carryOn = "Continue."
 
 // continueElsewhereTx lets another bot continue the work of a thread, whose row is locked.

@@ -278,9 +278,9 @@ func (l *launch) end(ctx context.Context, e end) error {
 	})
 }
 
-// stop ends the runner, if it was launched. asked means that the log asks it to stop: a runner that obeys may then end its
-// agent, save the tree and report, which ends the run. No signal is sent before, because one would reach the agent and the
-// programs that save the tree, too.
+// stop ends the runner, if it was launched. asked means that the log asks it to stop. A runner that obeys may then end its
+// agent, save the tree and report, which ends the run. It gets no signal before that, because a signal would also reach the
+// agent and the programs that save the tree.
 func (l *launch) stop(ctx context.Context, asked bool) {
 	if l.note.Sandbox == "" {
 		return

@@ -73,8 +73,8 @@ type Agent struct {
 // Model is the model that an agent speaks to.
 type Model struct {
 	Provider, ID, Dialect string
-	// KeyEnv is the secret with which an environment gives agents a key of their own; empty if there is none. An agent that has
-	// it asks the provider itself, at Root.
+	// KeyEnv is the secret that is the provider's key; empty if the provider has no such secret. An agent whose environment
+	// binds it asks the provider itself, at Root.
 	KeyEnv, Root string
 	// Path is the path of the model on this server, such as "/api/model/anthropic".
 	Path                     string

@@ -11,8 +11,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 )
 
-// takesOver: the next prompt follows the conversation of another agent, none of which runs again. Its tool calls have ids
-// and names of that agent, which the provider must not refuse, and a result that looks like a person's message is none.
+// takesOver: the next prompt follows the conversation of another agent, and its tool calls do not run again. The calls have
+// ids and names of that agent, which the provider must not refuse. A result that looks like a person's message stays a result.
 func takesOver(t *testing.T, h harness.Harness) {
 	t.Parallel()
 	b := newBox(t, h, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "second done"} })
