@@ -9,7 +9,6 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
@@ -40,7 +39,7 @@ func (r *Runs) continueElsewhereTx(ctx context.Context, tx pgx.Tx, scope db.Scop
 // mayLeaveTx refuses to continue a thread elsewhere while its own agent works on it.
 func (r *Runs) mayLeaveTx(ctx context.Context, tx pgx.Tx, th thread.Thread) error {
 	busy := th.Status == thread.Running
-	rows, err := r.config.Jobs.FindTx(ctx, tx, jobs.Filter{Kind: launchArgs{}.Kind(), Args: map[string]string{"thread": th.ID}, Most: 10})
+	rows, err := r.launchesTx(ctx, tx, th.ID)
 	if err != nil {
 		return err
 	}

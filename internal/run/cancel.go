@@ -7,7 +7,6 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
@@ -33,7 +32,7 @@ func (r *Runs) cancelTx(ctx context.Context, tx pgx.Tx, th thread.Thread, by str
 	if !running {
 		epoch++
 	}
-	rows, err := r.config.Jobs.FindTx(ctx, tx, jobs.Filter{Kind: launchArgs{}.Kind(), Args: map[string]string{"thread": th.ID}, Most: 10})
+	rows, err := r.launchesTx(ctx, tx, th.ID)
 	if err != nil {
 		return false, err
 	}
@@ -71,7 +70,7 @@ func (r *Runs) CancelBelowTx(ctx context.Context, tx pgx.Tx, threadID string) er
 		return err
 	}
 	for _, id := range running {
-		rows, err := r.config.Jobs.FindTx(ctx, tx, jobs.Filter{Kind: launchArgs{}.Kind(), Args: map[string]string{"thread": id}, Most: 10})
+		rows, err := r.launchesTx(ctx, tx, id)
 		if err != nil {
 			return err
 		}

@@ -24,6 +24,11 @@ type launchArgs struct {
 // Kind is the job's kind.
 func (launchArgs) Kind() string { return "launch_run" }
 
+// launchesTx returns the jobs of a thread's present and next run.
+func (r *Runs) launchesTx(ctx context.Context, tx pgx.Tx, threadID string) ([]jobs.Row, error) {
+	return r.config.Jobs.FindTx(ctx, tx, jobs.Filter{Kind: launchArgs{}.Kind(), Args: map[string]string{"thread": threadID}, Most: 10})
+}
+
 // note is the note of such a job.
 type note struct {
 	// Fresh means that the session is rebuilt from the log.
