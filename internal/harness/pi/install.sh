@@ -1,4 +1,5 @@
-# Installs pi $VERSION and Node.js 22, which it needs, into $DIR.
+# Installs pi $VERSION and Node.js 22, which it needs, into $DIR. $PACKAGE and $LOCK are npm's files: they name the version and
+# the checksum of each package, so that every installation is the same.
 set -eu
 : "${DIR:?}"
 if [ -f "$DIR/.installed" ] && [ "$(cat "$DIR/.installed")" = "$VERSION" ]; then exit 0; fi
@@ -12,11 +13,11 @@ mkdir -p "$(dirname "$DIR")"
 half="$DIR.$$"
 trap 'rm -rf "$half"' EXIT
 rm -rf "$half" && mkdir -p "$half"
-printf '{"private":true,"dependencies":{"@earendil-works/pi-coding-agent":"%s","@earendil-works/pi-agent-core":"%s","@earendil-works/pi-ai":"%s","@earendil-works/pi-tui":"%s","@earendil-works/chord":"%s","node":"22.23.3"}}\n' \
-	"$VERSION" "$VERSION" "$VERSION" "$VERSION" "$VERSION" >"$half/package.json"
-(cd "$half" && npm install --no-audit --no-fund --loglevel=error --ignore-scripts=false >npm.log 2>&1) || {
+printf '%s' "$PACKAGE" >"$half/package.json"
+printf '%s' "$LOCK" >"$half/package-lock.json"
+(cd "$half" && npm ci --no-audit --no-fund --loglevel=error --ignore-scripts=false >npm.log 2>&1) || {
 	tail -n 5 "$half/npm.log" >&2
-	echo "pi cannot be installed: npm install failed. The sandbox must reach registry.npmjs.org: arbe env allow ENV registry.npmjs.org" >&2
+	echo "pi cannot be installed: npm failed. The sandbox must reach registry.npmjs.org: arbe env allow ENV registry.npmjs.org" >&2
 	exit 1
 }
 "$half/node_modules/.bin/node" -e 'process.exit(+process.versions.node.split(".")[0] < 22 ? 1 : 0)' 2>/dev/null || {

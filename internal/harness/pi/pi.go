@@ -22,6 +22,15 @@ const Version = "0.87.1"
 //go:embed install.sh
 var install string
 
+// npm's files of the installation. Without the lock, npm takes the newest versions of the packages below pi: a version that
+// its publisher broke today, or that a mirror does not have yet, and each day another.
+var (
+	//go:embed npm/package.json
+	packageFile string
+	//go:embed npm/package-lock.json
+	lock string
+)
+
 // Harness is pi. The zero value is ready to use.
 type Harness struct{}
 
@@ -33,7 +42,8 @@ func (Harness) Info() harness.Info {
 
 // Install installs pi and the Node.js that it needs with npm.
 func (Harness) Install() harness.Install {
-	return harness.Install{Script: "VERSION=" + Version + "\n" + install, Hosts: []string{"registry.npmjs.org"}}
+	script := "VERSION=" + Version + "\nPACKAGE='" + packageFile + "'\nLOCK='" + lock + "'\n" + install
+	return harness.Install{Script: script, Hosts: []string{"registry.npmjs.org"}}
 }
 
 // api maps the dialects to pi's names for them.

@@ -292,8 +292,24 @@ func (r *running) exits() unix.WaitStatus {
 // isGone waits until the command's process has ended, whether or not process 1 reports it.
 func (r *running) isGone() {
 	r.b.t.Helper()
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.pidfd.Fd()), Events: unix.POLLIN}}, int(patience/time.Millisecond)); n != 1 {
-		r.b.t.Fatalf("the command still runs (%v)", err)
+	if !r.ends(patience) {
+		r.b.t.Fatal("the command still runs")
+	}
+}
+
+// ends reports whether the command's process ends within a time.
+func (r *running) ends(within time.Duration) bool {
+	r.b.t.Helper()
+	for deadline := time.Now().Add(within); ; {
+		left := max(0, time.Until(deadline))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.pidfd.Fd()), Events: unix.POLLIN}}, int(left.Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR): // a signal of Go's scheduler
+		case err != nil:
+			r.b.t.Fatal(err)
+		case n > 0 || left == 0:
+			return n > 0
+		}
 	}
 }
 
