@@ -161,7 +161,7 @@ func (a *app) botView(r *http.Request) (v botView, err error) {
 	v.Values = map[string]string{"handle": b.Handle, "name": b.Name, "model": b.Model, "think": b.Think, "instructions": b.Instructions, "runtime": b.Runtime,
 		"turn_steps": decimalOrNone(int64(l.GetTurnSteps())), "turn_tokens": decimalOrNone(l.GetTurnTokens()), "turn_usd": amountOrNone(l.GetTurnUsd()),
 		"turn_minutes": decimalOrNone(int64(l.GetTurnMinutes())), "thread_usd_day": amountOrNone(l.GetThreadUsdDay()),
-		"answer_minutes": decimalOrNone(int64(l.GetAnswerMinutes()))}
+		"answer_minutes": decimalOrNone(int64(l.GetAnswerMinutes())), "run_usd": amountOrNone(l.GetRunUsd()), "run_minutes": decimalOrNone(int64(l.GetRunMinutes()))}
 	return v, nil
 }
 
@@ -196,7 +196,7 @@ func botOf(r *http.Request) (v botView, limits *arbev1.BotLimits) {
 	amount := func(field string) float64 { return amountOf(field, v.Values[field], v.Problems) }
 	return v, &arbev1.BotLimits{TurnSteps: int32(whole("turn_steps", 32)), TurnTokens: whole("turn_tokens", 64), TurnUsd: amount("turn_usd"),
 		TurnMinutes: int32(whole("turn_minutes", 32)), ThreadUsdDay: amount("thread_usd_day"),
-		AnswerMinutes: int32(whole("answer_minutes", 32))}
+		AnswerMinutes: int32(whole("answer_minutes", 32)), RunUsd: amount("run_usd"), RunMinutes: int32(whole("run_minutes", 32))}
 }
 
 func (a *app) createBot(w http.ResponseWriter, r *http.Request) error {

@@ -72,7 +72,7 @@ var toolLabels = map[string]string{
 }
 
 var (
-	botLimitFields = []string{"turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day", "answer_minutes"}
+	botLimitFields = []string{"turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "run_usd", "run_minutes", "thread_usd_day", "answer_minutes"}
 	botFields      = append([]string{"handle", "name", "runtime", "model", "think", "instructions", "tools", "ask"}, botLimitFields...)
 	wakerFields    = []string{"trigger", "delay_ms", "cooldown_ms", "scope_ids", "instructions", "config"}
 )

@@ -34,7 +34,9 @@ type botLimits struct {
 	TurnMinutes  int32   `json:"turn_minutes,omitempty" yaml:"turn_minutes"`
 	ThreadUSDDay float64 `json:"thread_usd_day,omitempty" yaml:"thread_usd_day"`
 	// AnswerMinutes limits how long the bot waits for a person's answer.
-	AnswerMinutes int32 `json:"answer_minutes,omitempty" yaml:"answer_minutes"`
+	AnswerMinutes int32   `json:"answer_minutes,omitempty" yaml:"answer_minutes"`
+	RunUSD        float64 `json:"run_usd,omitempty" yaml:"run_usd"`
+	RunMinutes    int32   `json:"run_minutes,omitempty" yaml:"run_minutes"`
 }
 
 // botWaker is an activation policy of a bot.
@@ -48,11 +50,12 @@ type botWaker struct {
 }
 
 func limitsOf(l *arbev1.BotLimits) botLimits {
-	return botLimits{l.GetTurnSteps(), l.GetTurnTokens(), l.GetTurnUsd(), l.GetTurnMinutes(), l.GetThreadUsdDay(), l.GetAnswerMinutes()}
+	return botLimits{l.GetTurnSteps(), l.GetTurnTokens(), l.GetTurnUsd(), l.GetTurnMinutes(), l.GetThreadUsdDay(), l.GetAnswerMinutes(), l.GetRunUsd(), l.GetRunMinutes()}
 }
 
 func (l botLimits) message() *arbev1.BotLimits {
-	return &arbev1.BotLimits{TurnSteps: l.TurnSteps, TurnTokens: l.TurnTokens, TurnUsd: l.TurnUSD, TurnMinutes: l.TurnMinutes, ThreadUsdDay: l.ThreadUSDDay, AnswerMinutes: l.AnswerMinutes}
+	return &arbev1.BotLimits{TurnSteps: l.TurnSteps, TurnTokens: l.TurnTokens, TurnUsd: l.TurnUSD, TurnMinutes: l.TurnMinutes, ThreadUsdDay: l.ThreadUSDDay, AnswerMinutes: l.AnswerMinutes,
+		RunUsd: l.RunUSD, RunMinutes: l.RunMinutes}
 }
 
 func fileOf(b *arbev1.Bot) (botFile, error) {

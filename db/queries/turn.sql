@@ -173,6 +173,10 @@ select (coalesce((select sum(greatest(c.cost_micros, c.charged_micros)) from tur
     where t.house_id = @house_id and t.root = @root), 0)
   + coalesce((select sum(greatest(r.cost_micros, r.charged_micros)) from run_calls r where r.house_id = @house_id and r.root = @root), 0))::bigint;
 
+-- name: RunUsed :one
+-- The cost of the model calls of a run.
+select coalesce(sum(greatest(cost_micros, charged_micros)), 0)::bigint from run_calls where house_id = @house_id and thread_id = @thread_id and epoch = @epoch;
+
 -- name: LockRoot :exec
 -- Lets one transaction at a time add to what follows from an entry of a person, so that the limits are exact.
 select pg_advisory_xact_lock(hashtextextended('arbe.root/' || @house_id::text || '/' || @root::text, 0));

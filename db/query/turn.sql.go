@@ -982,6 +982,18 @@ func (q *Queries) RootUsed(ctx context.Context, db DBTX, houseID string, root st
 	return column_1, err
 }
 
+const runUsed = `-- name: RunUsed :one
+select coalesce(sum(greatest(cost_micros, charged_micros)), 0)::bigint from run_calls where house_id = $1 and thread_id = $2 and epoch = $3
+`
+
+// The cost of the model calls of a run.
+func (q *Queries) RunUsed(ctx context.Context, db DBTX, houseID string, threadID string, epoch int64) (int64, error) {
+	row := db.QueryRow(ctx, runUsed, houseID, threadID, epoch)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const steerTurn = `-- name: SteerTurn :one
 update turns set chain = greatest(chain, $1), root = case when $2::bool then $3 else root end,
   tools = case when tools is null or $4::text[] is null then null else array(select distinct unnest(tools || $4::text[])) end,

@@ -123,7 +123,7 @@ func (g *Gateway) open(ctx context.Context, pass Pass, bot turn.Bot, e model.End
 		if root == "" { // a person started the run
 			root = turn.RootOf(pass.Thread, "run-"+strconv.FormatInt(pass.Run, 10))
 		}
-		spender := turn.Spender{House: pass.House, Thread: pass.Thread, Root: root, Bot: bot.Handle, Limits: bot.Limits, Roots: g.Roots}
+		spender := turn.Spender{House: pass.House, Thread: pass.Thread, Root: root, Run: pass.Run, Bot: bot.Handle, Limits: bot.Limits, Roots: g.Roots}
 		if err := spender.SpentTx(ctx, tx); err != nil {
 			return err
 		}

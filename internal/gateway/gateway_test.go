@@ -314,6 +314,7 @@ func TestTheLimits(t *testing.T) {
 		options
 		says string
 	}{
+		"of the run":          {options{limits: turn.Limits{RunMicros: 1000}}, "run_usd"},
 		"of the house":        {options{limits: turn.Limits{HouseMicros: 1000}}, "arbe house limit"},
 		"of the thread":       {options{limits: turn.Limits{ThreadMicros: 1000}}, "arbe bot edit @pi"},
 		"of the message":      {options{roots: turn.RootLimits{Micros: 500}}, "entry_usd"},

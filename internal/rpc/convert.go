@@ -86,7 +86,7 @@ func wireBot(b bot.Bot) *arbev1.Bot {
 	l := b.Limits
 	return &arbev1.Bot{Id: b.ID, HouseId: b.House, Handle: b.Handle, Name: shown(b.Name), Runtime: b.Runtime, Instructions: b.Instructions, Model: b.Model, Think: string(b.Think),
 		Tools: b.Tools, Limits: &arbev1.BotLimits{TurnSteps: int32(l.TurnSteps), TurnTokens: l.TurnTokens, TurnUsd: l.TurnUSD,
-			TurnMinutes: int32(l.TurnMinutes), ThreadUsdDay: l.ThreadUSDDay, AnswerMinutes: int32(l.AnswerMinutes)}, Ask: b.Ask,
+			TurnMinutes: int32(l.TurnMinutes), ThreadUsdDay: l.ThreadUSDDay, AnswerMinutes: int32(l.AnswerMinutes), RunUsd: l.RunUSD, RunMinutes: int32(l.RunMinutes)}, Ask: b.Ask,
 		Policies: each(b.Policies, wirePolicy), CreatedAt: timestamp(b.CreatedAt), UpdatedAt: timestamp(b.UpdatedAt)}
 }
 
@@ -97,7 +97,7 @@ func wirePolicy(p bot.Policy) *arbev1.Policy {
 
 func botLimits(l *arbev1.BotLimits) bot.Limits {
 	return bot.Limits{TurnSteps: int(l.GetTurnSteps()), TurnTokens: l.GetTurnTokens(), TurnUSD: l.GetTurnUsd(), TurnMinutes: int(l.GetTurnMinutes()),
-		ThreadUSDDay: l.GetThreadUsdDay(), AnswerMinutes: int(l.GetAnswerMinutes())}
+		ThreadUSDDay: l.GetThreadUsdDay(), AnswerMinutes: int(l.GetAnswerMinutes()), RunUSD: l.GetRunUsd(), RunMinutes: int(l.GetRunMinutes())}
 }
 
 // names returns a list, which may be empty, or nil if the list was not set.

@@ -107,12 +107,17 @@ func output(ctx context.Context, h sandbox.Handle, argv ...string) (string, erro
 	return out.String(), err
 }
 
+// most is how long the run may take.
+func (l *launch) most() time.Duration {
+	return time.Duration(l.bot.Limits.OrDefaults().Within(l.config.Bots.Maxima).RunMinutes) * time.Minute
+}
+
 // putSpec writes the specification of the run into the sandbox.
 func (l *launch) putSpec(ctx context.Context, h sandbox.Handle, p placed) error {
 	s := runner.Spec{
 		Epoch: l.job.Args.Epoch, Harness: l.bot.Runtime, Program: p.program, WorkDir: sandbox.Workspace, Session: home + "/session-" + l.thread.ID,
 		Fresh: l.note.Fresh, After: l.thread.Run.Through, Instructions: l.bot.Instructions,
-		Ask: l.rules.Ask, AnswerSeconds: int64(l.rules.Patience.Seconds()),
+		Ask: l.rules.Ask, AnswerSeconds: int64(l.rules.Patience.Seconds()), MaxSeconds: int64(l.most().Seconds()),
 	}
 	if m := l.model; m.ID != "" {
 		s.Model = runner.Model{

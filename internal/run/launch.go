@@ -30,9 +30,14 @@ const (
 	// followFor is how long a server follows a run before it hands the job over, because no job may run for longer
 	// than a day.
 	followFor = 12 * time.Hour
+	// overdue is how much longer than its limit a run may take to save the tree and report.
+	overdue = 5 * time.Minute
 	// lastLines is the size of the kept end of a runner's output, in bytes.
 	lastLines = 4 << 10
 )
+
+// errOverdue reports that a run went on beyond its limit. Its runner, which is not trusted, should have ended it.
+var errOverdue = fault.New(fault.Exhausted, "the run took longer than the limit run_minutes of its bot, and its runner did not end it", "continue the thread, or have an owner raise the limit")
 
 // errOver reports that the run of a job is over, or that a later one has begun.
 var errOver = errors.New("the run is over")
@@ -181,7 +186,8 @@ func (l *launch) follow(ctx context.Context) error {
 	if !ok {
 		return &goneError{"its sandbox cannot be followed any more", ""}
 	}
-	bounded, cancel := context.WithTimeout(ctx, followFor)
+	left := time.Until(l.thread.Run.StartedAt.Add(l.most() + overdue))
+	bounded, cancel := context.WithTimeout(ctx, min(followFor, max(left, 0)))
 	defer cancel()
 	id := launchID(l.thread.ID, l.job.Args.Epoch)
 	var exit sandbox.Record
@@ -198,6 +204,8 @@ func (l *launch) follow(ctx context.Context) error {
 	switch {
 	case err != nil && fault.CodeOf(err) == fault.NotFound:
 		return &goneError{"its runner is not known to its sandbox", ""}
+	case err != nil && bounded.Err() != nil && left < followFor && ctx.Err() == nil:
+		return errOverdue
 	case err != nil:
 		return err
 	}
@@ -238,6 +246,9 @@ func (l *launch) settle(ctx context.Context, err error) error {
 		return l.job.HandOver(ctx, "")
 	case elsewhere:
 		return l.job.HandOver(ctx, away.Machine)
+	case errors.Is(err, errOverdue):
+		l.stop(ctx, false)
+		e = failed(a.Epoch, entry.PhaseExecution, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return l.job.HandOver(ctx, "") // followFor has passed
 	case isGone:

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
@@ -425,6 +427,27 @@ func TestAServerThatStops(t *testing.T) {
 		t.Errorf("%d runners were launched", n)
 	}
 	told(t, w, child, "completed")
+}
+
+// A runner that ends no agent whose time is over is ended by the server.
+func TestARunThatExceedsItsTime(t *testing.T) {
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+		<-r.asked
+	})
+	child := w.spawn("Work.")
+	w.until(child.ID, func(e entry.Entry) bool { return e.Type == entry.Heartbeat{}.Type() })
+	w.driver.stopServer()
+	must(t, w.db.In(t.Context(), w.scope, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), "update threads set run_started_at = now() - interval '25 hours' where id = $1", child.ID)
+		return err
+	}))
+	w.start()
+	all := w.ends(child.ID, 1, thread.Failed)
+	if text := story(all); !strings.Contains(text, "run_minutes") {
+		t.Errorf("the log says\n%s", text)
+	}
+	told(t, w, child, "failed")
 }
 
 // A sandbox that takes long to prepare is not prepared for a second agent.

@@ -24,6 +24,8 @@ type Limits struct {
 	Time time.Duration
 	// Answer is how long a question to people waits for their answer. Defaults to 24 hours.
 	Answer time.Duration
+	// RunMicros is what the model calls of one run of a coding agent may cost, in millionths of a dollar. Defaults to 5 dollars.
+	RunMicros int64
 	// ThreadMicros and HouseMicros are what all turns of the thread and of the house may cost in a day (UTC), in
 	// millionths of a dollar. Default to 10 and 50 dollars.
 	ThreadMicros, HouseMicros int64
@@ -42,7 +44,7 @@ func (l Limits) withDefaults() Limits {
 	for _, f := range []struct {
 		field *int64
 		value int64
-	}{{&l.Tokens, 1_000_000}, {&l.Micros, 1e6}, {&l.ThreadMicros, 10e6}, {&l.HouseMicros, 50e6}} {
+	}{{&l.Tokens, 1_000_000}, {&l.Micros, 1e6}, {&l.RunMicros, 5e6}, {&l.ThreadMicros, 10e6}, {&l.HouseMicros, 50e6}} {
 		if *f.field == 0 {
 			*f.field = f.value
 		}

@@ -14,9 +14,11 @@ type Spender struct {
 	House, Thread string
 	// Root is the root of its work; see [RootOf].
 	Root string
+	// Run is the epoch of the run; 0 for a turn.
+	Run int64
 	// Bot is the handle of the bot.
 	Bot string
-	// Limits are the bot's, of which only the daily ones count here, and Roots the operator's.
+	// Limits are the bot's, of which those of a run and of a day count here, and Roots the operator's.
 	Limits Limits
 	Roots  RootLimits
 }
@@ -32,7 +34,7 @@ func (s Spender) SpentTx(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// metersTx returns the limits that it shares with others.
+// metersTx returns the limits of a run, and those that the spender shares with others.
 func (s Spender) metersTx(ctx context.Context, tx pgx.Tx) ([]meter, error) {
 	root, err := queries.RootUsed(ctx, tx, s.House, s.Root)
 	if err != nil {
@@ -43,7 +45,7 @@ func (s Spender) metersTx(ctx context.Context, tx pgx.Tx) ([]meter, error) {
 		return nil, err
 	}
 	l, roots := s.Limits.withDefaults(), s.Roots.WithDefaults()
-	return []meter{
+	list := []meter{
 		{"entry_usd", dollars(root), dollars(roots.Micros),
 			fmt.Sprintf("what follows from one message of a person may cost $%.2f, and that is spent", dollars(roots.Micros)),
 			"say what to do next, which is a new message; or ask the operator to raise the setting entry_usd"},
@@ -53,7 +55,14 @@ func (s Spender) metersTx(ctx context.Context, tx pgx.Tx) ([]meter, error) {
 		{"house_usd_day", dollars(day.House), dollars(l.HouseMicros),
 			fmt.Sprintf("the bots of this house may cost $%.2f a day together, and that is spent", dollars(l.HouseMicros)),
 			fmt.Sprintf("wait until midnight UTC, or have an owner raise the house's limit; the command is: arbe house limit %d --house %s", (2*l.HouseMicros+999_999)/1e6, s.House)},
-	}, nil
+	}
+	if s.Run == 0 {
+		return list, nil
+	}
+	run, err := queries.RunUsed(ctx, tx, s.House, s.Thread, s.Run)
+	return append(list, meter{"run_usd", dollars(run), dollars(l.RunMicros),
+		fmt.Sprintf("a run of this bot may cost $%.2f, and that is spent", dollars(l.RunMicros)),
+		"continue the thread, which begins another run, or have an owner raise " + limitOfBot(s.Bot, "run_usd")}), err
 }
 
 // limitOfBot names a limit of a bot and the command that changes it, as a separate step that pages leave out.

@@ -196,11 +196,15 @@ type BotLimits struct {
 	TurnUsd float64 `protobuf:"fixed64,3,opt,name=turn_usd,json=turnUsd,proto3" json:"turn_usd,omitempty"`
 	// The duration of a turn in minutes, without the time that it waits for people. Defaults to 30.
 	TurnMinutes int32 `protobuf:"varint,4,opt,name=turn_minutes,json=turnMinutes,proto3" json:"turn_minutes,omitempty"`
-	// The cost of the turns of all bots in a thread in one day (UTC), in US dollars. When it is reached, this bot stops there.
+	// The cost of the turns and runs of all bots in a thread in one day (UTC), in US dollars. When it is reached, this bot stops there.
 	// Defaults to 10.
 	ThreadUsdDay float64 `protobuf:"fixed64,5,opt,name=thread_usd_day,json=threadUsdDay,proto3" json:"thread_usd_day,omitempty"`
 	// How long the bot waits for an answer when it requests approval, in minutes. Defaults to 1440, which is a day.
 	AnswerMinutes int32 `protobuf:"varint,6,opt,name=answer_minutes,json=answerMinutes,proto3" json:"answer_minutes,omitempty"`
+	// The cost of the model calls of one run of a coding agent, in US dollars. Defaults to 5.
+	RunUsd float64 `protobuf:"fixed64,7,opt,name=run_usd,json=runUsd,proto3" json:"run_usd,omitempty"`
+	// The duration of a run in minutes, including the time that it waits for people. Defaults to 1440, which is a day.
+	RunMinutes    int32 `protobuf:"varint,8,opt,name=run_minutes,json=runMinutes,proto3" json:"run_minutes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -273,6 +277,20 @@ func (x *BotLimits) GetThreadUsdDay() float64 {
 func (x *BotLimits) GetAnswerMinutes() int32 {
 	if x != nil {
 		return x.AnswerMinutes
+	}
+	return 0
+}
+
+func (x *BotLimits) GetRunUsd() float64 {
+	if x != nil {
+		return x.RunUsd
+	}
+	return 0
+}
+
+func (x *BotLimits) GetRunMinutes() int32 {
+	if x != nil {
+		return x.RunMinutes
 	}
 	return 0
 }
@@ -1957,7 +1975,7 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x10\n" +
 	"\x03ask\x18\r \x03(\tR\x03ask\x12\x14\n" +
-	"\x05think\x18\x0e \x01(\tR\x05think\"\xba\x02\n" +
+	"\x05think\x18\x0e \x01(\tR\x05think\"\x99\x03\n" +
 	"\tBotLimits\x12)\n" +
 	"\n" +
 	"turn_steps\x18\x01 \x01(\x05B\n" +
@@ -1969,7 +1987,11 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\xbaH\a\x1a\x05\x18\xa0\v(\x00R\vturnMinutes\x12=\n" +
 	"\x0ethread_usd_day\x18\x05 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x88\xc3@)\x00\x00\x00\x00\x00\x00\x00\x00R\fthreadUsdDay\x121\n" +
 	"\x0eanswer_minutes\x18\x06 \x01(\x05B\n" +
-	"\xbaH\a\x1a\x05\x18\xe0N(\x00R\ranswerMinutes\"\xc3\x02\n" +
+	"\xbaH\a\x1a\x05\x18\xe0N(\x00R\ranswerMinutes\x120\n" +
+	"\arun_usd\x18\a \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00@\x8f@)\x00\x00\x00\x00\x00\x00\x00\x00R\x06runUsd\x12+\n" +
+	"\vrun_minutes\x18\b \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xe0N(\x00R\n" +
+	"runMinutes\"\xc3\x02\n" +
 	"\x06Policy\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x15\n" +
 	"\x06bot_id\x18\x02 \x01(\tR\x05botId\x12\x12\n" +
