@@ -136,6 +136,7 @@ func TestAnotherAgentCannotContinue(t *testing.T) {
 	if c, err := w.runs.Continue(t.Context(), w.scope, source.ID, run.Resume{Agent: "@pi"}); err != nil || c.Thread != source.ID || c.Epoch != 2 {
 		t.Errorf("its own agent continues as %+v: %v", c, err)
 	}
+	w.ends(source.ID, 2, thread.Completed)
 }
 
 // A fork of a coding agent's thread has the conversation, and its own runs.

@@ -16,6 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/logging"
+	"github.com/arbe-dev/arbe/internal/runner"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
@@ -209,11 +210,36 @@ func (l *launch) follow(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
+	if exit.ExitCode != 0 && !exit.BoxEnded {
+		l.clear(ctx, h, launcher, id)
+	}
 	l.forget(ctx, launcher, h.Ref, id)
 	if exit.BoxEnded {
 		return &goneError{"its sandbox ended while it ran", string(l.tail)}
 	}
 	return &goneError{"its runner ended without a report (exit " + strconv.Itoa(exit.ExitCode) + ")", string(l.tail)}
+}
+
+// leftovers kills the processes with $1 in their environment. A process may start another one meanwhile, so it looks again.
+const leftovers = `for turn in 1 2 3 4 5; do
+	found=
+	for p in /proc/[0-9]*; do
+		tr '\0' '\n' <$p/environ 2>/dev/null | grep -qxF "$1" && kill -9 ${p##*/} 2>/dev/null && found=yes
+	done
+	test -n "$found" || exit 0
+done`
+
+// clear kills what a runner left that was killed. Its agent died with it, but agents start commands in sessions of their own.
+func (l *launch) clear(ctx context.Context, h sandbox.Handle, launcher sandbox.Launcher, id string) {
+	bounded, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	err := launcher.End(bounded, h.Ref, id, 0) // not all drivers find everything
+	if err == nil {
+		_, err = output(bounded, h, "/bin/sh", "-c", leftovers, "sh", runner.Mark(log(l.scope.House, l.thread.ID).Name, l.job.Args.Epoch))
+	}
+	if err != nil {
+		l.config.Logger.WarnContext(ctx, "processes of a run whose runner was killed may go on", "error", fault.From(err).Detail())
+	}
 }
 
 // forget deletes the record of a runner that has ended.

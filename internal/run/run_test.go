@@ -128,6 +128,42 @@ func TestAnAgentThatCannotBeInstalled(t *testing.T) {
 	told(t, w, child, "failed")
 }
 
+// Messages wait until an agent has them, however many launches fail before, and each failure is told once.
+func TestMessagesOutliveLaunchesThatFail(t *testing.T) {
+	heard := make(chan []string, 1)
+	w := setup(t, func(r *runner) {
+		var texts []string
+		for _, e := range r.w.entries(r.by.Thread) {
+			if c, ok := entry.As[entry.Chat](e); ok && e.Seq > r.spec.After {
+				texts = append(texts, c.Text)
+			}
+		}
+		heard <- texts
+		r.completes("done", r.w.get(r.by.Thread).Tail)
+	})
+	install := func(fails string) {
+		w.driver.mu.Lock()
+		defer w.driver.mu.Unlock()
+		w.driver.fails = fails
+	}
+	install("npm: not found")
+	child := w.spawn("Work.")
+	w.ends(child.ID, 1, thread.Failed)
+	for epoch := range int64(5) {
+		w.say(child.ID, "And this.")
+		w.ends(child.ID, 2+epoch, thread.Failed)
+	}
+	install("")
+	w.say(child.ID, "Now.")
+	w.ends(child.ID, 7, thread.Completed)
+	if texts := strings.Join(<-heard, " "); texts != "Work."+strings.Repeat(" And this.", 5)+" Now." {
+		t.Errorf("the agent hears %q", texts)
+	}
+	if ended := of[entry.ChildFinished](w.entries(w.home)); len(ended) != 7 {
+		t.Errorf("the parent was told of %d runs", len(ended))
+	}
+}
+
 func TestCancel(t *testing.T) {
 	t.Run("a runner that obeys reports it", func(t *testing.T) {
 		begun := make(chan struct{})
@@ -456,6 +492,7 @@ func TestAServerThatStopsWhileItInstallsAnAgent(t *testing.T) {
 	w.driver.hold, w.driver.held = make(chan struct{}), make(chan struct{}, 1)
 	child := w.spawn("Work.")
 	<-w.driver.held
+	must(t, w.runs.Sweep(t.Context())) // which looks for runs that are silent
 	w.driver.stopServer()
 	w.start()
 	close(w.driver.hold)

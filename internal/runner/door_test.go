@@ -43,6 +43,8 @@ type fakeDoor struct {
 	status int
 	drop   int
 	posts  int
+	// poison is a text of entries with which posts are refused for good.
+	poison string
 	// beforeTaking runs once, before the runner's first take is checked. refused counts the refused takes.
 	beforeTaking func()
 	refused      int
@@ -119,6 +121,12 @@ func (d *fakeDoor) stream(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.posts++
+	for _, e := range list {
+		if d.poison != "" && strings.Contains(string(e.Payload), d.poison) {
+			http.Error(w, "never", http.StatusRequestEntityTooLarge)
+			return
+		}
+	}
 	for _, e := range list {
 		if status := d.taken(e); status != 0 {
 			http.Error(w, "it may not take that", status)

@@ -178,6 +178,27 @@ func TestFaults(t *testing.T) {
 			t.Errorf("the log has %s", got)
 		}
 	})
+	t.Run("the door refuses one entry for good", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, pi.Harness{}, func(r *modeltest.Request) modeltest.Reply {
+			if r.Seen < 3 {
+				return modeltest.Reply{Text: "step " + strconv.Itoa(r.Seen), Calls: []modeltest.Call{bash["pi"]("echo $((40+" + strconv.Itoa(r.Seen) + "))x")}}
+			}
+			return modeltest.Reply{Text: "done"}
+		})
+		w.chat("count")
+		w.set(func(d *fakeDoor) { d.poison = "41x" })
+		r := w.start()
+		if f := r.finish(); f.Outcome != "completed" || f.Result != "done" {
+			t.Errorf("the report is %+v", f)
+		}
+		if got := w.types(); got != "assistant tool_result assistant assistant tool_result assistant run_finished" {
+			t.Errorf("the log has %s", got)
+		}
+		if !strings.Contains(r.stderr.String(), "an entry is dropped") {
+			t.Errorf("the runner says %s", r.stderr.String())
+		}
+	})
 	t.Run("the door is away for a minute", func(t *testing.T) {
 		t.Parallel()
 		if testing.Short() {

@@ -31,7 +31,7 @@ func Main(ctx context.Context, args, environ []string, find Find) int {
 	if err := adopt(); err != nil {
 		fmt.Fprintln(os.Stderr, "arbe-runner: processes that leave their group cannot be found again:", err)
 	}
-	mark := "ARBE_RUN=" + filepath.Base(s.stream) + "." + strconv.FormatInt(s.Epoch, 10)
+	mark := Mark(filepath.Base(s.stream), s.Epoch)
 	s.environ = append(s.environ, mark)
 	spool, resumed, err := openSpool(s.dir, s.Epoch, s.next)
 	if err != nil {
@@ -55,6 +55,12 @@ func Main(ctx context.Context, args, environ []string, find Find) int {
 		r.work(ctx, mark)
 	}
 	return r.drain(ctx)
+}
+
+// Mark returns the variable in the environment of all processes of a run of the thread with this stream. Commands of an agent
+// may have sessions of their own, and are found by it.
+func Mark(stream string, epoch int64) string {
+	return "ARBE_RUN=" + stream + "." + strconv.FormatInt(epoch, 10)
 }
 
 // drain waits until everything is posted.

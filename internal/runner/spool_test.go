@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/arbe-dev/arbe/internal/entry"
 )
 
 func record(n int, text string) []byte {
@@ -55,6 +57,18 @@ func TestSpool(t *testing.T) {
 	}
 	if s, _, err = openSpool(dir, 1, 0); err != nil || !s.ended || !s.finished() || s.index() != 100 {
 		t.Errorf("what ended has not: %v, %v, %d", s.ended, err, s.index())
+	}
+}
+
+// While the door is away, a model may write any amount of text. Watchers lose text, and the runner's memory does not grow.
+func TestStreamedTextThatIsNotPosted(t *testing.T) {
+	t.Parallel()
+	p := newPoster(nil, nil, nil, "bot")
+	for range 20_000 {
+		p.chunk("run.1.0", entry.PiChunk{Kind: "text", Text: strings.Repeat("x", 1000)})
+	}
+	if kept := int64(len(p.lines)); kept > maxLines || p.offset+kept < 20_000_000 {
+		t.Errorf("of 20 MB of text, %d bytes are kept, after %d that are lost", kept, p.offset)
 	}
 }
 

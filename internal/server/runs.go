@@ -97,9 +97,12 @@ func seen(c gateway.Call) harness.Seen {
 	return harness.Seen{Called: true, Answered: answered, Status: c.Status, Stop: c.Stop}
 }
 
+// runnerOf is a variable, so that a test can replace a server by one that has another runner.
+var runnerOf = program.Runner
+
 // runnerFor returns our runner for a kind of machine, as uname -m names it.
 func runnerFor(machine string) ([]byte, error) {
-	if text := program.Runner(map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[machine]); text != nil {
+	if text := runnerOf(map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[machine]); text != nil {
 		return text, nil
 	}
 	return nil, fault.Newf(fault.Precondition, "use a sandbox on x86_64 or aarch64", "no coding agent runs on %.40q", machine)

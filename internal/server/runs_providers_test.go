@@ -32,7 +32,7 @@ import (
 const agentImage = "arbe-test/agents:latest"
 
 // Pi works in a sandbox at each provider. The sandbox reaches the server only through a stream proxy, which forwards what the
-// runner posts and the models that the agent asks.
+// runner posts and the models that the agent asks. Daytona's sandboxes reach nothing else, not even the model's server.
 func TestPiAtEachProvider(t *testing.T) {
 	models := modeltest.New(t, func(r *modeltest.Request) modeltest.Reply {
 		if r.Last().Role == "tool" {
@@ -78,6 +78,7 @@ echo ` + pi.Version + ` > $dir/.installed
 		(*forward.Load()).ServeHTTP(w, r)
 	}))
 	account, organization := daytonatest.New(t), spritetest.New(t)
+	account.Close(addressOf(t, proxy), addressOf(t, program))
 	cfg := served(t)
 	cfg.PublicURL = proxy
 	cfg.Providers = map[string]any{
@@ -105,8 +106,11 @@ echo ` + pi.Version + ` > $dir/.installed
 				t.Skip(noEngine)
 			}
 			forwarded.Clear()
+			// The sprite's network is open, so that the same attempt succeeds there.
+			direct := "curl -sSf -o /tmp/models --max-time 10 " + models.URL + "/v1/models"
+			attempt := map[string]string{"daytona": "if " + direct + "; then exit 1; fi\n", "sprite": direct + "\n"}[driver]
 			env, err := c.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: parent.Thread.HouseId, Name: driver,
-				Config: &arbev1.EnvironmentConfig{Driver: driver, Setup: install, Egress: &arbev1.Egress{Mode: "open"}}})
+				Config: &arbev1.EnvironmentConfig{Driver: driver, Setup: install + attempt, Egress: &arbev1.Egress{Mode: "open"}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,6 +131,16 @@ echo ` + pi.Version + ` > $dir/.installed
 			}
 		})
 	}
+}
+
+// addressOf returns the address of a URL.
+func addressOf(t *testing.T, server string) netip.AddrPort {
+	t.Helper()
+	at, err := netip.ParseAddrPort(strings.TrimPrefix(server, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
 }
 
 // serveAt serves h at an address of this machine until the test ends, and returns its URL.

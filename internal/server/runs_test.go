@@ -20,7 +20,8 @@ import (
 // shells are the tools with which agents run a line of shell, and the name of the tool's argument.
 var shells = map[string][2]string{"pi": {"bash", "command"}, "codex": {"exec_command", "cmd"}, "claude": {"Bash", "command"}}
 
-// The real agents, in one real sandbox, ask a scripted model through the gateway. The server is killed in the middle of pi's run.
+// The real agents, in one real sandbox, ask a scripted model through the gateway. In the middle of pi's run, the server is killed
+// and replaced by a newer one.
 func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it installs the agents")
@@ -29,6 +30,12 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 		t.Skip("npm is not installed")
 	}
 	models := modeltest.New(t, func(r *modeltest.Request) modeltest.Reply {
+		switch {
+		case isLimited(r):
+			return modeltest.Limited(1)(r)
+		case strings.Contains(r.Asked(), "Continue."):
+			return modeltest.Reply{Text: "I went on."}
+		}
 		for _, m := range slices.Backward(r.Messages) { // an agent may ask on after an answer that was cut
 			if m.Role != "user" || !strings.Contains(m.Text, "- a") {
 				continue
@@ -40,10 +47,10 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 			}
 			break
 		}
-		switch {
-		case strings.Contains(r.Asked(), "Continue."):
-			return modeltest.Reply{Text: "I went on."}
-		case r.Last().Role == "tool":
+		if reply, ok := waits(r.Asked()); ok && r.Last().Role != "tool" {
+			return reply
+		}
+		if r.Last().Role == "tool" {
 			return modeltest.Reply{Text: "The file says so."}
 		}
 		for agent, shell := range shells {
@@ -64,14 +71,15 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	cfg := served(t)
+	cfg := settings(t) // with a Postgres of its own, which dies
 	cfg.Maxima.DiskMB, cfg.Local.Grace = 8192, 2*time.Minute
-	process := startProcess(t, cfg)
+	a := &agents{cfg: cfg, server: startProcess(t, cfg), models: models, threads: map[string]string{}, lasting: map[string]string{}}
 	c := client(t, cfg)
 	parent, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: newThread(t, c)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.parent = parent.Thread
 	house := parent.Thread.HouseId
 	bots, err := c.Bots.ListBots(t.Context(), &arbev1.ListBotsRequest{HouseId: house})
 	if err != nil {
@@ -90,29 +98,30 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	box, first, whole := "", "", t
+	first, whole, before := "", t, ""
 	for _, agent := range []string{"pi", "codex", "claude"} {
 		t.Run(agent, func(t *testing.T) {
 			began := time.Now()
 			made, err := c.Runs.Delegate(t.Context(), &arbev1.DelegateRequest{HouseId: house, ParentThreadId: parent.Thread.Id, Task: "- as " + agent + ": fix it",
-				Agent: "@" + agent, EnvironmentId: env.Environment.Id, Sandbox: box})
+				Agent: "@" + agent, EnvironmentId: env.Environment.Id, Sandbox: a.box})
 			if err != nil {
 				t.Fatal(err)
 			}
 			child := made.Thread.Id
+			a.threads[agent] = child
 			first = cmp.Or(first, child)
 			awaitLong(t, c, child, "I write it.")
 			t.Logf("it works after %s", time.Since(began))
-			if agent == "pi" {
-				process.Process.Kill()
-				process.Wait()
-				process = startProcess(whole, cfg)
+			if agent == "pi" { // the server is replaced by a newer one, while the older runner works
+				before = a.runner(t, child)
+				whole.Setenv(newer, "1")
+				a.restart(whole)
 				c = client(t, cfg)
 			}
 			if got, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: child}); err != nil {
 				t.Fatal(err)
 			} else {
-				box = got.Thread.SandboxId
+				a.box = got.Thread.SandboxId
 			}
 			run(t, c, child, "touch go-"+agent)
 			log := awaitLong(t, c, child, `"from":"running"`)
@@ -126,8 +135,15 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 			await(t, c, parent.Thread.Id, func(e *arbev1.TailResponse) bool {
 				return e.GetEntry().GetType() == (entry.Chat{}).Type() && strings.Contains(e.GetEntry().Payload, child) && strings.Contains(e.GetEntry().Payload, "The file says so.")
 			})
+			a.limited(t, agent)
 			stopAndContinue(t, c, models, child, agent)
 			fails(t, c, parent.Thread.Id, child, agent)
+			a.runnerKilled(t, agent)
+			if agent == "pi" { // its run in the same sandbox goes on
+				if after := a.runner(t, a.lasting[agent]); after == before {
+					t.Errorf("after the upgrade, the runner is %s as before", after)
+				}
+			}
 		})
 	}
 	t.Run("codex continues what pi began", func(t *testing.T) {
@@ -148,6 +164,9 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 			}
 		}
 	})
+	t.Run("Postgres is killed", a.postgresKilled)
+	t.Run("the sandbox is killed", a.sandboxKilled)
+	t.Run("the rate limit lasts", a.limitLasts)
 	for _, r := range models.Requests() {
 		if r.Key != "sk-test" {
 			t.Errorf("the model was asked with the key %q", r.Key)
@@ -187,6 +206,9 @@ func stopAndContinue(t *testing.T, c *arbe.Client, models *modeltest.Server, chi
 	awaitLong(t, c, child, "I went on.")
 	ends(t, c, child, 3)
 	for _, r := range models.Requests()[before:] {
+		if isLimited(r) {
+			continue
+		}
 		body := string(r.Body)
 		for _, said := range []string{"- as " + agent, "I write it.", "The file says so.", "- again as " + agent, "I hold.", "Continue."} {
 			_, rest, ok := strings.Cut(body, said)
@@ -251,17 +273,7 @@ func fails(t *testing.T, c *arbe.Client, parent, child, agent string) {
 			t.Errorf("after %s, the cause is %q", f.what, why)
 		}
 	}
-	told := map[int64]int{}
-	list, err := c.Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: parent, Limit: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range list.Entries {
-		p, _ := entry.Decode(entry.Entry{Type: e.Type, Payload: json.RawMessage(e.Payload)})
-		if f, ok := p.(entry.ChildFinished); ok && f.ChildThreadID == child {
-			told[f.Epoch]++
-		}
-	}
+	told := toldOf(t, c, parent, child)
 	for epoch := range int64(3 + len(failures)) {
 		if told[epoch+1] != 1 {
 			t.Errorf("the thread above is told %d times of run %d", told[epoch+1], epoch+1)

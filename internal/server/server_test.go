@@ -41,12 +41,18 @@ import (
 // asServer makes this test program a server, so that tests can kill a real process.
 const asServer = "ARBE_TEST_AS_SERVER"
 
+// newer gives such a server another runner.
+const newer = "ARBE_TEST_NEWER_RUNNER"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asServer) == "" {
 		dbtest.Main(m)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if os.Getenv(newer) != "" {
+		server.NewerRunner()
+	}
 	cfg, _, err := server.Load(nil, os.Getenv)
 	if err != nil {
 		panic(err)

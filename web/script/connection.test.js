@@ -71,6 +71,25 @@ test('a connection that is made again goes on where it was', async () => {
   assert.deepEqual(requests[1].topics, ['thread/a/5'])
 })
 
+test('a connection is made again, however often that fails', async context => {
+  const requests = server()
+  const up = globalThis.fetch
+  let failed = 0
+  globalThis.fetch = (...args) => {
+    if (failed === 100) return up(...args)
+    failed++
+    throw new TypeError('there is no network')
+  }
+  context.mock.timers.enable({ apis: ['setTimeout'] })
+  connection = new Connection()
+  connection.show(tab(), { 'thread/a': '1' })
+  for (let tries = 0; tries < 1000 && !requests.length; tries++) {
+    context.mock.timers.tick(60_000)
+    await new Promise(resolve => setImmediate(resolve))
+  }
+  assert.equal(requests.length, 1)
+})
+
 test('after the last tab nothing is connected', async () => {
   const requests = server()
   connection = new Connection()

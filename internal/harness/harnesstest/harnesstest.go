@@ -299,6 +299,7 @@ func outcomes(t *testing.T, h harness.Harness) {
 			}
 			return modeltest.Reply{Text: "All is well."}
 		}, nil, "All is well."},
+		{"a server that is away for some seconds", away(5 * time.Second), nil, "All is well."},
 		{"an answer that is cut by the limit of tokens", func(*modeltest.Request) modeltest.Reply {
 			return modeltest.Reply{Text: "It begins", Stop: modeltest.StopLength}
 		}, []string{"limit", "max", "length", "truncated", "token"}, ""},
@@ -315,6 +316,17 @@ func outcomes(t *testing.T, h harness.Harness) {
 				t.Errorf("the outcome is %+v", o)
 			}
 		})
+	}
+}
+
+// away returns the script of a gateway that cannot serve for a while after the first request, as when its server is replaced.
+func away(long time.Duration) modeltest.Script {
+	back := sync.OnceValue(func() time.Time { return time.Now().Add(long) })
+	return func(*modeltest.Request) modeltest.Reply {
+		if time.Now().Before(back()) {
+			return modeltest.Reply{Status: http.StatusBadGateway, Error: modeltest.Error{Type: "api_error", Message: "the model gateway cannot be reached"}}
+		}
+		return modeltest.Reply{Text: "All is well."}
 	}
 }
 

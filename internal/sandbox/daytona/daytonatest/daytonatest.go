@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -340,6 +341,14 @@ func (d *Double) answer(w http.ResponseWriter, r *http.Request) {
 	default:
 		refuse(w, http.StatusNotFound, "Cannot "+r.Method+" "+path)
 	}
+}
+
+// Close makes boxes that are created from now on reach only these addresses of this machine, as in an organization whose
+// plan limits the network.
+func (d *Double) Close(only ...netip.AddrPort) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.host.Only = only
 }
 
 // create creates a box.

@@ -13,6 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -136,6 +138,9 @@ func beSudo() {
 // Host makes boxes. It is safe for concurrent use.
 type Host struct {
 	dir string
+	// Only are the addresses of this machine that boxes reach, if it is not empty. Boxes that were created before reach
+	// everything.
+	Only []netip.AddrPort
 }
 
 // New returns a host for boxes that end with the test. It skips a test that cannot make boxes.
@@ -158,14 +163,16 @@ func New(t testing.TB) *Host {
 // Box is a machine with files that outlive its stop.
 type Box struct {
 	root, name string
+	only       []netip.AddrPort // as in [Host]
 
-	mu    sync.Mutex
-	first *exec.Cmd // nil while it is stopped
+	mu     sync.Mutex
+	first  *exec.Cmd // nil while it is stopped
+	relays []net.Listener
 }
 
 // Create creates a box that is stopped. Its name must be a host name.
 func (h *Host) Create(name string) (*Box, error) {
-	b := &Box{root: filepath.Join(h.dir, name, "root"), name: name}
+	b := &Box{root: filepath.Join(h.dir, name, "root"), name: name, only: h.Only}
 	for _, dir := range []string{"usr", "etc/alternatives", "opt/bin", "proc", "dev", "run", "var/lib", "home", "root"} {
 		if err := os.MkdirAll(filepath.Join(b.root, dir), 0o755); err != nil {
 			return nil, err
@@ -208,6 +215,9 @@ func (b *Box) Start() error {
 	cmd.Env = []string{initVariable + "=" + b.root, nameVariable + "=" + b.name}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC, Pdeathsig: unix.SIGKILL}
+	if len(b.only) > 0 {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWNET
+	}
 	ready, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -226,6 +236,14 @@ func (b *Box) Start() error {
 		return errors.Join(errors.New("the box does not start"), cmd.Wait())
 	}
 	b.first = cmd
+	for _, to := range b.only {
+		listener, err := listenIn(cmd.Process.Pid, to)
+		if err != nil {
+			return fmt.Errorf("the box cannot reach %s: %w", to, err)
+		}
+		b.relays = append(b.relays, listener)
+		go relay(listener, to.String())
+	}
 	return nil
 }
 
@@ -238,6 +256,10 @@ func (b *Box) Stop() {
 		_ = b.first.Wait() // "killed"
 		b.first = nil
 	}
+	for _, listener := range b.relays {
+		listener.Close()
+	}
+	b.relays = nil
 }
 
 // Remove deletes a box with its files.
@@ -260,8 +282,12 @@ func (b *Box) Command(ctx context.Context, uid int, argv ...string) (*exec.Cmd, 
 		return nil, ErrStopped
 	}
 	user := strconv.Itoa(uid)
-	args := append([]string{"--target", strconv.Itoa(b.first.Process.Pid), "--mount", "--pid", "--uts", "--ipc", "--root", "--wd",
-		"--setuid", user, "--setgid", user, "--"}, argv...)
+	args := []string{"--target", strconv.Itoa(b.first.Process.Pid), "--mount", "--pid", "--uts", "--ipc", "--root", "--wd",
+		"--setuid", user, "--setgid", user}
+	if len(b.only) > 0 {
+		args = append(args, "--net")
+	}
+	args = append(append(args, "--"), argv...)
 	cmd := exec.CommandContext(ctx, "nsenter", args...)
 	cmd.Env = []string{"PATH=" + Path, "HOME=/home/box"}
 	return cmd, nil
