@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 // asksToRun returns a request for approval from the turn t1.
@@ -65,6 +66,73 @@ func TestABotThatAsksIsAnsweredOnThePage(t *testing.T) {
 		_, text := c.get("/threads/turnlate")
 		contains(t, text, "Nobody answered in time")
 		lacks(t, text, `value="approve"`)
+	})
+}
+
+// A coding agent that another member gave its task is answered by whoever reads its thread, once. Whoever is late reads who was
+// first, on the page where they are.
+func TestAnotherMembersAgentIsAnswered(t *testing.T) {
+	t.Parallel()
+	const cleo = "7f6f0a52-0000-4000-8000-0000000000c1"
+	const path, late = "/threads/runasks01/approvals/p1", "This was already answered: Ada said yes at 10:00:00"
+	begin := func() *fake {
+		f := newFake().withBot()
+		f.agents = append(f.agents, &arbev1.Agent{Id: cleo, Kind: "human", Name: "Cleo", Handle: "cleo"})
+		f.drives("runasks01", cleo)
+		f.says("runasks01", bee, "run.1.0", entry.PiAssistant{Harness: "claude-code", StopReason: entry.PiToolUse, Content: []entry.PiBlock{toolCall("a", "Bash", `{"command":"make release"}`)}})
+		asked := asksToRun("make release")
+		asked.TurnID, asked.Epoch, asked.CallID, asked.Tool = "", 1, "run.1.0.call0", "Bash"
+		f.says("runasks01", "", entry.AskedID(asked.CallID), asked)
+		return f
+	}
+	answered := entry.PermissionAnswered{ApprovalID: "p1", Epoch: 1, AgentID: bee, Outcome: entry.Approved}
+	t.Run("without a script", func(t *testing.T) {
+		t.Parallel()
+		f := begin()
+		c := ada(t, f)
+		_, text := c.get("/threads/runasks01")
+		contains(t, text, "Cleo", "Bee asks whether it may use <code>Bash</code>", "make release", `action="`+path+`"`)
+		res, _ := c.post(path, url.Values{"verdict": {"approve"}})
+		want(t, res, http.StatusSeeOther, "/threads/runasks01")
+		res, text = c.post(path, url.Values{"verdict": {"deny"}})
+		if res.StatusCode < 400 || res.StatusCode >= 500 {
+			t.Errorf("the second answer has the status %d", res.StatusCode)
+		}
+		contains(t, text, late)
+		if got := fmt.Sprint(f.answered); got != "[p1 VERDICT_APPROVE ]" {
+			t.Errorf("it was answered %s", got)
+		}
+		answered.AnsweredBy = f.me.Id
+		f.says("runasks01", f.me.Id, entry.AnsweredID("run.1.0.call0"), answered)
+		_, text = c.get("/threads/runasks01")
+		contains(t, text, "Ada said yes.")
+		lacks(t, text, `action="`+path+`"`)
+	})
+	t.Run("in two browsers", func(t *testing.T) {
+		t.Parallel()
+		f := begin()
+		address := f.start(t)
+		var tabs []*tab
+		for range 2 {
+			b := newTab(t, address)
+			b.open("/threads/runasks01")
+			b.untilLive()
+			b.until("the buttons", "document.querySelectorAll('.approval button').length === 2")
+			tabs = append(tabs, b)
+		}
+		const yes, no = ".approval button[value=approve]", ".approval button[value=deny]"
+		tabs[0].do(chromedp.Click(chromedp.CSS(yes)))
+		f.until(t, "that it is approved", func() bool { return fmt.Sprint(f.answered) == "[p1 VERDICT_APPROVE ]" })
+		tabs[1].do(chromedp.Click(chromedp.CSS(no))) // before the answer has reached its page
+		tabs[1].allow("412")                         // the browser reports the refusal
+		tabs[1].until("who was first", "document.querySelector('#notice').innerText.startsWith('"+late+"')")
+		f.says("runasks01", f.me.Id, entry.AnsweredID("run.1.0.call0"), entry.PermissionAnswered{ApprovalID: "p1", Epoch: 1, AgentID: bee, Outcome: entry.Approved, AnsweredBy: f.me.Id})
+		for _, b := range tabs {
+			b.until("the answer in place of the buttons", "document.querySelector('.approval-answer')?.innerText.includes('Ada said yes.') && !document.querySelector('.approval button') && location.pathname === '/threads/runasks01'")
+		}
+		if got := fmt.Sprint(f.answered); got != "[p1 VERDICT_APPROVE ]" {
+			t.Errorf("it was answered %s", got)
+		}
 	})
 }
 

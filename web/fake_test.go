@@ -537,6 +537,9 @@ type approvals struct {
 func (s approvals) AnswerApproval(_ context.Context, req *arbev1.AnswerApprovalRequest) (*arbev1.AnswerApprovalResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
+	if slices.ContainsFunc(s.f.answered, func(a string) bool { return strings.HasPrefix(a, req.Id+" ") }) {
+		return nil, refused(connect.CodeFailedPrecondition, "this was already answered: Ada said yes at 10:00:00 on 2026-01-02 (UTC)", "see the thread's entries for what came of it")
+	}
 	s.f.answered = append(s.f.answered, fmt.Sprint(req.Id, " ", req.Verdict, " ", req.Reason))
 	s.f.wake()
 	return &arbev1.AnswerApprovalResponse{}, nil

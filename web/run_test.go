@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -167,10 +169,11 @@ func TestATaskIsGivenOnThePage(t *testing.T) {
 	lacks(t, text, "Continue with another agent")
 }
 
-// drives adds a thread that Bee drives, with a task and the beginning of its first run.
-func (f *fake) drives(thread string) *arbev1.Thread {
+// drives adds a thread that Bee drives, with a task and the beginning of its first run. The task is by the person who is logged
+// in, or by another one.
+func (f *fake) drives(thread string, by ...string) *arbev1.Thread {
 	t := f.thread(thread, "Fix the failing test")
-	f.says(thread, f.me.Id, "task", entry.Chat{Text: "Fix the failing test."})
+	f.says(thread, append(by, f.me.Id)[0], "task", entry.Chat{Text: "Fix the failing test."})
 	began := f.says(thread, "", "", entry.StatusChanged{From: "idle", To: "running", Epoch: 1})
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -311,6 +314,90 @@ func TestToolCallsFold(t *testing.T) {
 	b.until("all lines, by the keyboard", lines+" === 5 && "+fold+".getAttribute('aria-expanded') === 'true'")
 	f.says("runfolds1", bee, "run.1.5", entry.PiAssistant{Harness: "pi", StopReason: entry.PiStopped, Content: []entry.PiBlock{entry.PiText("Done, it *works*.")}})
 	b.until("the answer, as a row of its own", "document.querySelector('#log > .entry:not(.work) em')?.innerText === 'works'")
+}
+
+// An answer stays as people watched it when it is complete, when the run ends, and after a reload. Its thinking stays folded.
+func TestAnAnswerThatWasWatchedStays(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.drives("runwatch1")
+	b := newTab(t, f.start(t))
+	b.open("/threads/runwatch1")
+	b.untilLive()
+	const length = 100 << 10
+	text := strings.Repeat("It has many words, and each of them was seen.\n\n", length/47) + "The end."
+	f.says("runwatch1", bee, "run.1.alive", entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+	pieces := []entry.PiChunk{{Kind: "thinking", Text: "What did they ask?"}}
+	for rest := text; rest != ""; {
+		n := min(len(rest), 8<<10)
+		pieces = append(pieces, entry.PiChunk{Kind: "text", Block: 1, Text: rest[:n]})
+		rest = rest[n:]
+	}
+	f.delta("runwatch1", "run.1.0~1.1", 0, chunks(pieces...))
+	const seen, thought = "document.querySelector('#writing').innerText.length", "JSON.stringify([...document.querySelectorAll('.thinking')].map(e => [e.open, e.querySelector('.thought').textContent.trim()]))"
+	b.until("all of it, while it is written", "document.querySelector('#writing').innerText.includes('The end.')")
+	watched := eval[int](b, seen)
+	if watched < length*9/10 {
+		t.Fatalf("%d characters were watched", watched)
+	}
+	stays := func(when string) {
+		t.Helper()
+		if n := eval[int](b, "[...document.querySelectorAll('#log .chat')].at(-1).innerText.length"); n < watched*95/100 || eval[bool](b, "document.querySelector('#log').innerText.includes('Show all')") {
+			t.Errorf("%s, %d of %d characters are left", when, n, watched)
+		}
+		if got := eval[string](b, thought); got != `[[false,"What did they ask?"]]` {
+			t.Errorf("%s, the thinking is %s", when, got)
+		}
+	}
+	f.says("runwatch1", bee, "run.1.0", entry.PiAssistant{Harness: "pi", StopReason: entry.PiStopped, Content: []entry.PiBlock{
+		{Type: entry.PiThinkingBlock, Thinking: "What did they ask?", ThinkingSignature: "c2VhbGVk"}, entry.PiText(text)}})
+	b.until("the whole answer in the log", "document.querySelector('#log').innerText.includes('The end.') && !document.querySelector('#writing').innerText.includes('The end.')")
+	stays("when it is complete")
+	f.ends("runwatch1", "completed", entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted, Result: text})
+	b.until("the end of the run", "!document.querySelector('#writing article') && !!document.querySelector('.run-done')")
+	stays("when the run has ended")
+	b.open("/threads/runwatch1")
+	b.untilLive()
+	stays("after a reload")
+}
+
+// On a phone, whoever opens a thread whose agent is done reads the answer from its beginning. The work above it is one line.
+func TestOnAPhoneTheAnswerComesFirst(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.drives("runphone1")
+	for n := range 10 {
+		id := entry.RunEntryID(1, n)
+		f.says("runphone1", bee, id, entry.PiAssistant{Harness: "pi", StopReason: entry.PiToolUse, Content: []entry.PiBlock{toolCall("a", "bash", fmt.Sprintf(`{"command":"echo %d"}`, n))}})
+		f.says("runphone1", bee, entry.CallResultID(id, 0), entry.PiToolResult{Harness: "pi", ToolCallID: "a", ToolName: "bash", Content: []entry.PiBlock{entry.PiText(strings.Repeat("a line of output\n", 50))}})
+	}
+	f.says("runphone1", bee, "run.1.10", entry.PiAssistant{Harness: "pi", StopReason: entry.PiStopped, Content: []entry.PiBlock{entry.PiText("It begins here.\n\n" + strings.Repeat("It has many words.\n\n", 200))}})
+	f.ends("runphone1", "completed", entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted, Result: "Done."})
+	base := f.start(t)
+	for width, first := range map[int64]string{390: "It begins here.", 1440: ""} {
+		t.Run(fmt.Sprint(width), func(t *testing.T) {
+			t.Parallel()
+			b := newTab(t, base)
+			call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 844, DeviceScaleFactor: 1, Mobile: width < 720})
+			b.open("/threads/runphone1")
+			b.untilLive()
+			b.until("one line for the work", "document.querySelector('.work-fold')?.innerText.trim().startsWith('10 commands')")
+			// The first paragraph of an answer that is on the screen, and nothing lies over it.
+			const shown = `(() => {
+				const scroller = document.querySelector('#scroller').getBoundingClientRect()
+				const p = [...document.querySelectorAll('#log .chat p')].find(p => p.getBoundingClientRect().top >= scroller.top)?.getBoundingClientRect()
+				return p && document.elementFromPoint(p.left + 20, p.top + p.height / 2)?.closest('p')?.innerText || ''
+			})()`
+			if width > 720 { // on a wide screen, a thread opens at its end
+				b.until("the end of the answer", shown+" === 'It has many words.' && document.querySelector('#scroller').scrollTop > -32")
+				return
+			}
+			b.until("the beginning of the answer", shown+" === "+strconv.Quote(first))
+			if n := eval[int](b, "[...document.querySelectorAll('.call')].filter(c => c.offsetParent).length"); n != 0 {
+				t.Errorf("%d calls are in front of it", n)
+			}
+		})
+	}
 }
 
 // A bot's answer stays as people watched it, however long it is. Only what people paste is folded.

@@ -29,5 +29,11 @@ func (a *app) search(w http.ResponseWriter, r *http.Request) error {
 			v.Problem, status = problem, httpStatus(problem)
 		}
 	}
+	v.Threads = map[string]*arbev1.Thread{}
+	for _, t := range v.Found.GetThreads() { // there are five at most
+		if v.Threads[t.ThreadId], err = a.threadIfAny(r.Context(), t.ThreadId); err != nil {
+			return err
+		}
+	}
 	return a.show(w, r, status, searchPage(f, v))
 }

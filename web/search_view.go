@@ -12,8 +12,10 @@ const inSearch = "search"
 
 // searchView is a search and its results. Found is nil if the query is empty or has a Problem.
 type searchView struct {
-	Query   string
-	Found   *arbev1.SearchResponse
+	Query string
+	Found *arbev1.SearchResponse
+	// Threads are the rows of the found threads, by id. Those that were deleted in the meantime are missing.
+	Threads map[string]*arbev1.Thread
 	Problem *fault.Error
 }
 

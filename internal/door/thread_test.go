@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -143,6 +144,23 @@ func TestAThreadsStream(t *testing.T) {
 		w.do("POST", name, chat("d", "four"), asJSON).want(204)
 		if got := w.lines(next); len(got) != 1 || got[0].ID != "d" {
 			t.Errorf("after %s there are %v", next, got)
+		}
+	})
+	w.run(t, "a writer whose clock jumps has its entries in their order, at the server's times", func(t *testing.T, w *world) {
+		next := w.do("GET", name, "").want(200).header.Get("Stream-Next-Offset")
+		for id, off := range []time.Duration{time.Hour, -time.Hour, 0} {
+			at := time.Now().Add(off).UTC().Format(time.RFC3339Nano)
+			w.do("POST", name, strings.Replace(chat(fmt.Sprint("clock", id), "tick"), "2026-01-02T03:04:05Z", at, 1), asJSON).want(204)
+		}
+		got := w.lines(next)
+		if len(got) != 3 {
+			t.Fatalf("there are %d entries, want 3", len(got))
+		}
+		for i, e := range got {
+			at, err := time.Parse(time.RFC3339Nano, e.TS)
+			if e.ID != fmt.Sprint("clock", i) || err != nil || time.Since(at).Abs() > 10*time.Minute {
+				t.Errorf("entry %d is %+v: %v", i, e, err)
+			}
 		}
 	})
 	w.run(t, "readers get the type inside the payload even if it was written without", func(t *testing.T, w *world) {

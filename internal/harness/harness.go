@@ -106,6 +106,8 @@ type Model struct {
 	Key string
 	// ContextWindow and MaxTokens are the model's limits in tokens; 0 if they are not known.
 	ContextWindow, MaxTokens int64
+	// Thinks means that the model thinks before it answers.
+	Thinks bool
 }
 
 // File is a file to write before the agent is started.

@@ -182,6 +182,12 @@ func Sees(e Endpoint, id string) bool {
 	return !info.Known || info.SeesImages
 }
 
+// Thinks reports whether a model thinks before it answers. If it is not in the catalog, its id decides.
+func Thinks(p Provider, id string) bool {
+	info := Lookup(p, id)
+	return info.Thinks || !info.Known && responsesThinks(id)
+}
+
 // ParseRef reads a model ref: a provider or one of the names of configured endpoints, a slash, and the model's id. The
 // error is a [fault.Invalid] that says what is wrong.
 func ParseRef(text string, names ...string) (Ref, error) {

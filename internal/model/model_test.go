@@ -416,3 +416,12 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		t.Errorf("%v, and %d requests went to another address", err, len(elsewhere.Requests()))
 	}
 }
+
+func TestThinks(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]bool{"gpt-5": true, "gpt-4o": false, "gpt-5-of-tomorrow": true, "unheard-of": false} {
+		if got := model.Thinks(model.OpenAI, id); got != want {
+			t.Errorf("that %s thinks is %v, want %v", id, got, want)
+		}
+	}
+}

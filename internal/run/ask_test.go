@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
@@ -71,6 +73,85 @@ func TestWhatAnAgentAsksIsAnsweredOnce(t *testing.T) {
 	}
 	if err := answer(open[1].ID, true); fault.CodeOf(err) != fault.Precondition || !strings.Contains(err.Error(), "run has ended") {
 		t.Errorf("an answer after the end: %v", err)
+	}
+}
+
+// Any member answers an agent, whoever delegated to it, and only the first answer reaches the agent. Everybody else learns who
+// answered and how. Whoever is not a person of the house cannot answer.
+func TestAnotherMemberAnswersAnAgent(t *testing.T) {
+	const call = "run.1.0.call0"
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "asking", Through: 1})
+		if err := r.asks(call); err != nil {
+			r.w.t.Error(err)
+		}
+		for _, e := range r.w.until(r.by.Thread, func(e entry.Entry) bool { return e.ID == entry.AnsweredID(call) }) {
+			if p, ok := entry.As[entry.PermissionAnswered](e); ok {
+				r.completes("They said "+p.Outcome+": "+p.Reason, 1)
+			}
+		}
+	})
+	houses := w.houses()
+	member := func(name string) db.Scope {
+		t.Helper()
+		id, err := houses.CreatePerson(t.Context(), name)
+		must(t, err)
+		token, _, err := houses.CreateInvite(t.Context(), w.scope, house.Regular, "", 0)
+		must(t, err)
+		_, err = houses.Join(t.Context(), id, token)
+		must(t, err)
+		return db.Scope{House: w.scope.House, Agent: id}
+	}
+	bob, cleo := member("Bob"), member("Cleo")
+	stranger, err := houses.CreatePerson(t.Context(), "Eve")
+	must(t, err)
+	arbe, err := w.bots.GetByHandle(t.Context(), w.scope, "arbe")
+	must(t, err)
+	child := w.spawn("Work.") // in Ada's name
+	w.until(child.ID, func(e entry.Entry) bool { return e.Type == (entry.PermissionAsked{}).Type() })
+	open, err := w.d.OpenApprovals(t.Context(), bob, "", db.Cursor{}, 10)
+	must(t, err)
+	if len(open) != 1 || open[0].Thread != child.ID || open[0].Call != call {
+		t.Fatalf("Bob sees the requests %+v", open)
+	}
+	answer := func(by db.Scope, yes bool, reason string) error {
+		_, err := w.d.Answer(t.Context(), by, approval.Answer{House: w.scope.House, Thread: child.ID, Approval: open[0].ID, Approve: yes, Reason: reason})
+		return err
+	}
+	for name, by := range map[string]string{"a stranger": stranger, "a bot": arbe.ID} {
+		if err := answer(db.Scope{House: w.scope.House, Agent: by}, true, ""); fault.CodeOf(err) != fault.Forbidden && fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("%s answers: %v", name, err)
+		}
+	}
+	errs := map[string]error{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for name, by := range map[string]db.Scope{"Bob": bob, "Cleo": cleo} { // at once, with the same answer
+		all.Go(func() {
+			err := answer(by, true, name+" agrees")
+			mu.Lock()
+			defer mu.Unlock()
+			errs[name] = err
+		})
+	}
+	all.Wait()
+	first, second := "Bob", "Cleo"
+	if errs[first] != nil {
+		first, second = second, first
+	}
+	must(t, errs[first])
+	for name, err := range map[string]error{second: errs[second], "Ada": answer(w.scope, false, "")} {
+		if fault.CodeOf(err) != fault.Precondition || !strings.Contains(err.Error(), "this was already answered: "+first+" said yes at ") {
+			t.Errorf("%s answers after %s: %v", name, first, err)
+		}
+	}
+	log := w.ends(child.ID, 1, thread.Completed)
+	by := map[string]string{"Bob": bob.Agent, "Cleo": cleo.Agent}[first]
+	if got := of[entry.PermissionAnswered](log); len(got) != 1 || got[0].Outcome != entry.Approved || got[0].AnsweredBy != by {
+		t.Errorf("the answers are %+v, want one of %s", got, first)
+	}
+	if report := of[entry.RunFinished](log); len(report) != 1 || report[0].Result != "They said approved: "+first+" agrees" {
+		t.Errorf("the agent reports %+v", report)
 	}
 }
 

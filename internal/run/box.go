@@ -121,7 +121,7 @@ func (l *launch) putSpec(ctx context.Context, h sandbox.Handle, p placed) error 
 	}
 	if m := l.model; m.ID != "" {
 		s.Model = runner.Model{
-			Provider: m.Provider, ID: m.ID, Dialect: m.Dialect, BaseURL: h.Door() + m.Path, ContextWindow: m.ContextWindow, MaxTokens: m.MaxTokens,
+			Provider: m.Provider, ID: m.ID, Dialect: m.Dialect, BaseURL: h.Door() + m.Path, ContextWindow: m.ContextWindow, MaxTokens: m.MaxTokens, Thinks: m.Thinks,
 		}
 		// The gateway must see the calls of an agent that cannot tell failure from success.
 		if !l.config.Agents[l.bot.Runtime].Witness && slices.ContainsFunc(h.Secrets(), func(b secret.Binding) bool { return b.Name == m.KeyEnv }) {

@@ -40,3 +40,21 @@ func TestAPatchThatCannotBeKept(t *testing.T) {
 		t.Errorf("its runs are %+v: %v", runs, err)
 	}
 }
+
+// A run whose runner could not save its changes is completed for everybody, and its entry says what was not collected.
+func TestATreeThatWasNotSaved(t *testing.T) {
+	const why = "the changes stay in the sandbox, because they could not be saved: no space left on device"
+	w := setup(t, func(r *runner) {
+		r.must(r.says("Done."))
+		r.must(entry.RunFinished{Epoch: r.spec.Epoch, Outcome: entry.RunCompleted, Phase: entry.PhaseResult, Result: "Done.", PatchError: why})
+	})
+	child := w.spawn("Work.")
+	w.ends(child.ID, 1, thread.Completed)
+	runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 1)
+	if err != nil || len(runs) != 1 || runs[0].Status != thread.Completed || runs[0].Phase != entry.PhaseResult || runs[0].Error != why || runs[0].Next == "" {
+		t.Errorf("its runs are %+v: %v", runs, err)
+	}
+	if told := of[entry.ChildFinished](w.entries(w.home)); len(told) != 1 || told[0].Outcome != entry.RunCompleted || told[0].Error != "" {
+		t.Errorf("the parent is told %+v", told)
+	}
+}

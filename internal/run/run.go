@@ -79,6 +79,8 @@ type Model struct {
 	// Path is the path of the model on this server, such as "/api/model/anthropic".
 	Path                     string
 	ContextWindow, MaxTokens int64
+	// Thinks means that the model thinks before it answers.
+	Thinks bool
 }
 
 // Config configures [New]. The fields up to Agents are required.

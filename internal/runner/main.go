@@ -162,7 +162,7 @@ func (r *run) prepare(ctx context.Context, entries []entry.Entry) error {
 	}
 	r.job = harness.Job{Program: r.Program, Dir: r.WorkDir, Session: r.Session, Instructions: r.Instructions, Ask: r.Ask,
 		Model: harness.Model{Provider: r.Model.Provider, ID: r.Model.ID, Dialect: harness.Dialect(r.Model.Dialect), BaseURL: strings.TrimSuffix(r.Model.BaseURL, "/"),
-			ContextWindow: r.Model.ContextWindow, MaxTokens: r.Model.MaxTokens}}
+			ContextWindow: r.Model.ContextWindow, MaxTokens: r.Model.MaxTokens, Thinks: r.Model.Thinks}}
 	if name := r.Model.KeyEnv; name != "" && name != envToken {
 		if r.job.Model.Key = os.Getenv(name); r.job.Model.Key == "" {
 			return fmt.Errorf("the variable %s, which has the model's key, is empty; bind the secret in the environment", name)

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -162,7 +163,22 @@ func (r *run) save(ctx context.Context, f *runFinished) {
 	}
 	f.PatchPath, f.PatchBytes, f.PatchFiles, f.PatchSHA256, f.PatchBase, f.PatchError = p.path, p.bytes, p.files, p.sha256, p.base, p.missing
 	if err != nil {
-		f.PatchError = entry.OneLine(err.Error(), 500)
+		f.notSaved(err)
+	}
+}
+
+// notSaved reports why the tree was not saved. The work of a completed run is done nevertheless. A tree without git has no
+// changes that could be saved, so this is no failure.
+func (f *runFinished) notSaved(err error) {
+	f.PatchError = entry.OneLine(err.Error(), 500)
+	if errors.Is(err, errNoRepository) || errors.Is(err, errNoGit) {
+		return
+	}
+	if !errors.Is(err, errNoTree) {
+		f.PatchError = "the changes stay in the sandbox, because they could not be saved: " + f.PatchError
+	}
+	if f.Outcome == entry.RunCompleted {
+		f.Phase = entry.PhaseResult
 	}
 }
 

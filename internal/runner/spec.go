@@ -76,6 +76,7 @@ type Model struct {
 	KeyEnv        string `json:"key_env"`
 	ContextWindow int64  `json:"context_window"`
 	MaxTokens     int64  `json:"max_tokens"`
+	Thinks        bool   `json:"thinks,omitempty"`
 }
 
 // The environment variables of a run.

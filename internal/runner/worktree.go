@@ -74,16 +74,20 @@ func (t tree) own(ctx context.Context, stdin []byte, args ...string) (string, er
 	return t.git(ctx, stdin, args...)
 }
 
-// errNoRepository says that there is nothing to compare with.
-var errNoRepository = errors.New("the working directory is not a git repository")
+// errNoRepository and errNoGit say that there is nothing to compare with, and errNoTree that there is nothing left.
+var (
+	errNoRepository = errors.New("the working directory is not a git repository")
+	errNoGit        = errors.New("the sandbox has no git")
+	errNoTree       = errors.New("the working directory is gone")
+)
 
 // commit returns the commit that is checked out; empty in a repository without commits.
 func (t tree) commit(ctx context.Context) (string, error) {
 	if _, err := os.Stat(t.work); err != nil {
-		return "", errors.New("the working directory is gone")
+		return "", errNoTree
 	}
 	if _, err := exec.LookPath("git"); err != nil {
-		return "", errors.New("the sandbox has no git")
+		return "", errNoGit
 	}
 	if _, err := t.git(ctx, nil, "rev-parse", "--git-common-dir"); err != nil {
 		return "", errNoRepository
@@ -102,8 +106,13 @@ const emptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 // ignored. It includes later commits, because they would be lost with the sandbox. An empty base is the current
 // commit.
 func (t tree) save(ctx context.Context, base, to string) (p patch, err error) {
-	ctx, cancel := context.WithTimeout(ctx, saveFor)
+	ctx, cancel := context.WithTimeoutCause(ctx, saveFor, fmt.Errorf("it took more than %s", saveFor))
 	defer cancel()
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx) // git only says that it was killed
+		}
+	}()
 	head, err := t.commit(ctx)
 	if err != nil {
 		return p, err
@@ -249,8 +258,8 @@ func (t tree) write(ctx context.Context, p patch, base, to string) (patch, error
 	cmd := t.command(ctx, "diff", "--cached", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", base)
 	cmd.Stdout = out
 	err = errors.Join(cmd.Run(), file.Close())
-	if out.left < 0 {
-		err = fmt.Errorf("the changes have more than %d MB", maxPatch>>20)
+	if out.failed != nil {
+		err = out.failed // git only says that nobody reads its output
 	}
 	if err != nil {
 		return p, errors.Join(err, os.Remove(to))
@@ -261,13 +270,16 @@ func (t tree) write(ctx context.Context, p patch, base, to string) (patch, error
 
 // limited fails once more than left is written to it.
 type limited struct {
-	to   io.Writer
-	left int64
+	to     io.Writer
+	left   int64
+	failed error
 }
 
-func (l *limited) Write(text []byte) (int, error) {
+func (l *limited) Write(text []byte) (n int, err error) {
 	if l.left -= int64(len(text)); l.left < 0 {
-		return 0, errors.New("too much output")
+		l.failed = fmt.Errorf("the changes have more than %d MB", maxPatch>>20)
+		return 0, l.failed
 	}
-	return l.to.Write(text)
+	n, l.failed = l.to.Write(text)
+	return n, l.failed
 }

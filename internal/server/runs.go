@@ -131,7 +131,7 @@ func (p *starting) modelOfRun(ctx context.Context, scope db.Scope, b bot.Bot, di
 		return run.Model{}, fault.Newf(fault.Precondition, "choose another model for @"+b.Handle+", or for the house",
 			"%s cannot ask the model %s, which is not reached by %s", b.Runtime, ref, strings.Join(dialects, " or "))
 	}
-	return run.Model{Provider: ref.Endpoint, ID: ref.Model, Dialect: dialects[i], Path: "/api/model/" + ref.Endpoint, KeyEnv: model.KeySecret(endpoint.Provider), Root: endpoint.Root()}, nil
+	return run.Model{Provider: ref.Endpoint, ID: ref.Model, Dialect: dialects[i], Path: "/api/model/" + ref.Endpoint, KeyEnv: model.KeySecret(endpoint.Provider), Root: endpoint.Root(), Thinks: model.Thinks(endpoint.Provider, ref.Model)}, nil
 }
 
 // spokenBy returns the dialects in which the gateway can ask an endpoint. Providers with one of OpenAI's dialects have both.

@@ -103,7 +103,7 @@ func TestNoForeignTextReadsAsAnothersWords(t *testing.T) {
 		last := func() string { return fmt.Sprintf("e%d", len(tr.entries)-1) }
 		results := 0
 		for range 1 + r.IntN(8) {
-			switch r.IntN(9) {
+			switch r.IntN(14) {
 			case 0:
 				put("ada", entry.Chat{Text: text(), ReplyTo: last()}, "person: ")
 			case 1:
@@ -126,6 +126,16 @@ func TestNoForeignTextReadsAsAnothersWords(t *testing.T) {
 				put("me", entry.PiAssistant{StopReason: entry.PiToolUse, Content: []entry.PiBlock{{Type: entry.PiCallBlock, ID: id, Name: "run_command"}}})
 				put("me", entry.PiToolResult{ToolCallID: id, ToolName: "run_command", Content: []entry.PiBlock{entry.PiText(text())}})
 				results++
+			case 9: // what a coding agent reports at the end of its run, in the thread that delegated
+				put("lint", entry.Chat{Text: text(), Run: &entry.RunSummary{ThreadID: text(), Outcome: text()}}, "bot: ")
+			case 10: // of a run that this bot drove, before it was given another runtime
+				put("me", entry.Chat{Text: "The work failed: " + text(), Run: &entry.RunSummary{ThreadID: text()}}, "bot: ")
+			case 11:
+				put("", entry.ChildOverdue{ChildThreadID: "x" + text(), AgentID: "me", Runtime: text(), Doing: text()}, "arbe: you no longer wait")
+			case 12:
+				put("lint", entry.ChildFinished{ChildThreadID: "x" + text(), Outcome: text(), Error: text()})
+			case 13:
+				put("ada", entry.QueueEdited{EntryID: last(), Text: "x" + text()}, "arbe: “")
 			}
 		}
 		var got []string

@@ -1,11 +1,12 @@
-// Stop and Run again post without leaving the page. The outcome arrives with the log; an error is shown as a notice.
+// Stop, Run again and answers to bots post without leaving the page. The outcome arrives with the log; an error is shown as a
+// notice.
 
 import { newID, post, unreachable } from './dom.js'
 import { notify } from './notice.js'
 
 document.addEventListener('submit', async event => {
   const form = event.target
-  if (!form.matches('.stop, .again, .queued')) return
+  if (!form.matches('.stop, .again, .queued, .approval-answer form')) return
   event.preventDefault()
   form.classList.add('posting')
   let words = ''

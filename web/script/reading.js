@@ -126,6 +126,16 @@ function arrive() {
   remember()
 }
 
+// toAnswer goes to the beginning of the last answer. On a phone, a long one would otherwise open at its end, below all the work
+// that led to it.
+function toAnswer() {
+  const last = $$('[data-entry]:has(.chat)', log).at(-1)
+  if (!last?.matches('.by-bot') || !matchMedia('(max-width: 719px)').matches || $('#writing article')) return
+  const above = scroller.getBoundingClientRect().top - last.getBoundingClientRect().top
+  if (above > 0) scroller.scrollTop -= above
+  remember()
+}
+
 if (scroller) {
   let asked = false
   scroller.addEventListener('scroll', () => {
@@ -142,6 +152,7 @@ if (scroller) {
     toEnd()
   })
   arrive()
+  if (following && !reloading && !location.hash) toAnswer()
   addEventListener('hashchange', arrive)
 }
 told('sent', toEnd)

@@ -15,9 +15,9 @@ const (
 	// maxLines limits the lines of a chat that a page shows at first. If a chat exceeds either limit, the page shows at most
 	// foldedText bytes and markup.FoldedLines lines of it.
 	maxLines, foldedText = 200, 2 << 10
-	// maxAnswer is the length in bytes up to which a page shows a bot's answer unfolded, so that an answer does not change
-	// after somebody has watched it.
-	maxAnswer = 64 << 10
+	// maxAnswer is the length in bytes up to which a page shows a bot's answer unfolded. A page with an unfinished answer keeps
+	// no more of it, so an answer that somebody has watched whole does not change when it is complete.
+	maxAnswer = maxFinished
 	// MaxNote limits the text of a note, and MaxWord a name in it, in bytes.
 	MaxNote, MaxWord = 2 << 10, 200
 )

@@ -37,6 +37,8 @@ type profile struct {
 	toolOf func(id string) string
 	// repeatsLate means that it repeats the conversation of a session that it loads after it has said that it loaded it.
 	repeatsLate bool
+	// headsThoughts means that each piece of its thinking is a thought with a heading, which may be empty.
+	headsThoughts bool
 	// lacks describes what it cannot do, beyond the limits of the protocol.
 	lacks string
 	// start returns how to start it, except for the input.

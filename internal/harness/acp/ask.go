@@ -20,6 +20,7 @@ func (r *reader) ask(id, params json.RawMessage) []harness.Event {
 	if len(r.job.Ask) == 0 && r.profile.tools == nil { // such as a question about something it has done before
 		return inputs(answer(id, p.choose("allow_once", "allow_always")))
 	}
+	p.Options = slices.DeleteFunc(p.Options[:min(len(p.Options), maxOptions)], func(o option) bool { return len(o.ID) > harness.MaxID })
 	if _, twice := r.asks[string(id)]; twice || len(r.asks) >= maxAsks || r.stopped {
 		return inputs(answer(id, permission{}.choose()))
 	}
@@ -35,7 +36,8 @@ func (r *reader) ask(id, params json.RawMessage) []harness.Event {
 	if r.profile.tools != nil && !slices.Contains(r.profile.tools.of(r.job.Ask), c.name) {
 		return append(events, inputs(answer(id, p.choose("allow_once")))...)
 	}
-	r.asks[string(id)] = asking{p, append(json.RawMessage(nil), id...)}
+	asked := permission{Session: p.Session, ToolCall: toolCall{ID: p.ToolCall.ID}, Options: p.Options}
+	r.asks[string(id)] = asking{asked, append(json.RawMessage(nil), id...)}
 	arguments := p.ToolCall.RawInput
 	if !isObject(arguments) {
 		arguments = c.arguments()

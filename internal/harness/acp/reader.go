@@ -1,10 +1,8 @@
 package acp
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/harness"
-	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // Read reads the agent's messages.
@@ -31,9 +28,9 @@ const firstID = 1
 
 // Limits on what is remembered of an untrusted agent.
 const (
-	maxCalls, maxAsks = 200, 20
-	// maxAnswer limits how much of an answer is collected, in bytes.
-	maxAnswer = 4 << 20
+	maxAsks, maxOptions = 20, 20
+	// maxHeld limits what is remembered of calls without a result, in bytes.
+	maxHeld = 16 << 20
 )
 
 type reader struct {
@@ -51,25 +48,16 @@ type reader struct {
 	// there was one since the last request.
 	begun, repeated bool
 
-	// now is the current answer, part the mark of its last block, and size its length.
+	// now is the current answer, and part the mark of its last block.
 	now   []entry.PiBlock
 	part  string
-	size  int
+	room  harness.Room
 	calls map[string]*call
 	asks  map[string]asking
 	// failed is the reason why it failed. done reports that it has answered its prompts, and stopped that it was interrupted.
 	failed  string
 	done    bool
 	stopped bool
-}
-
-// call is a tool call without a result.
-type call struct {
-	toolCall
-	name    string
-	content string
-	// told reports that the transcript has the call, and denied that a person denied it.
-	told, denied bool
 }
 
 // asking is a question that waits for its answer.
@@ -255,7 +243,13 @@ func (r *reader) say(kind string, u update) []harness.Event {
 		return nil
 	}
 	words := c.plain()
-	if r.size += len(words); words == "" || r.size > maxAnswer {
+	if kind == entry.PiThinkingBlock && r.profile.headsThoughts {
+		words = strings.TrimPrefix(words, "****\n")
+		if n := len(r.now); n > 0 && r.now[n-1].Type == kind {
+			words = "\n\n" + words
+		}
+	}
+	if words = r.room.Piece(words); words == "" {
 		return nil
 	}
 	events := r.resultsOfDenied()
@@ -264,6 +258,9 @@ func (r *reader) say(kind string, u update) []harness.Event {
 		events, last = append(events, r.flush(entry.PiStopped)...), -1
 	}
 	if last < 0 || r.part != part || r.now[last].Type != kind {
+		if !r.room.Block() {
+			return events
+		}
 		r.now = append(r.now, entry.PiBlock{Type: kind})
 		last++
 	}
@@ -281,7 +278,7 @@ func (r *reader) say(kind string, u update) []harness.Event {
 // take returns the pending text as an answer.
 func (r *reader) take(stop entry.PiStop) entry.PiAssistant {
 	a := entry.PiAssistant{Harness: r.profile.name, Content: r.now, API: apis[r.job.Model.Dialect], Provider: r.job.Model.Provider, Model: r.job.Model.ID, StopReason: stop}
-	r.now, r.part, r.size = nil, "", 0
+	r.now, r.part, r.room = nil, "", harness.Room{}
 	return a
 }
 
@@ -300,147 +297,6 @@ func (r *reader) flush(stop entry.PiStop) []harness.Event {
 		return nil
 	}
 	return []harness.Event{{Message: a}}
-}
-
-// begin reads that the agent calls a tool.
-func (r *reader) begin(u update) []harness.Event {
-	c, open := r.calls[u.ID]
-	if !open {
-		if u.ID == "" || len(u.ID) > 200 || len(r.calls) >= maxCalls {
-			return nil
-		}
-		c = &call{name: nameOf(u.toolCall)}
-		if r.profile.toolOf != nil {
-			c.name = cmp.Or(r.profile.toolOf(u.ID), c.name)
-		}
-		r.calls[u.ID] = c
-	}
-	return r.follow(c, u)
-}
-
-// toolName matches the name of a tool, as opposed to a description.
-var toolName = lazyregexp.New(`^[A-Za-z0-9_.:-]{1,64}$`)
-
-// nameOf returns the name of a tool. The protocol has no names; agents put them into the title, or give only a kind.
-func nameOf(c toolCall) string {
-	for _, name := range []string{c.Title, c.Does} {
-		if toolName.MatchString(name) {
-			return name
-		}
-	}
-	return "tool"
-}
-
-// follow reads an update of a tool call.
-func (r *reader) follow(c *call, u update) []harness.Event {
-	c.merge(u.toolCall)
-	if text := list(u.Content); text != "" {
-		c.content = text
-	}
-	switch c.Status {
-	case "in_progress":
-		return r.tell(c)
-	case "completed", "failed":
-		return append(r.tell(c), r.result(c)...)
-	}
-	return nil
-}
-
-// list returns a tool's output as text.
-func list(made json.RawMessage) string {
-	var items []content
-	if json.Unmarshal(made, &items) != nil {
-		return ""
-	}
-	var texts []string
-	for _, item := range items {
-		if text := item.plain(); text != "" {
-			texts = append(texts, text)
-		}
-	}
-	return strings.Join(texts, "\n")
-}
-
-// merge copies the fields that an update sets.
-func (c *call) merge(u toolCall) {
-	c.ID = u.ID
-	if u.Title != "" {
-		c.Title = u.Title
-	}
-	if u.Does != "" {
-		c.Does = u.Does
-	}
-	if u.Status != "" {
-		c.Status = u.Status
-	}
-	if isObject(u.RawInput) {
-		c.RawInput = u.RawInput
-	}
-	if len(u.RawOutput) > 0 {
-		c.RawOutput = u.RawOutput
-	}
-}
-
-func isObject(raw json.RawMessage) bool { return len(raw) > 2 && raw[0] == '{' }
-
-// arguments returns the arguments of the call: an object, even if the agent sent none.
-func (c *call) arguments() json.RawMessage {
-	switch {
-	case isObject(c.RawInput):
-		return c.RawInput
-	case c.Title != "" && c.Title != c.name:
-		return text(object{"title": entry.Clip(c.Title, 1000)})
-	}
-	return json.RawMessage("{}")
-}
-
-// tell adds a call to the transcript.
-func (r *reader) tell(c *call) []harness.Event {
-	if c.told {
-		return nil
-	}
-	c.told = true
-	a := r.take(entry.PiToolUse)
-	a.Content = append(a.Content, entry.PiBlock{Type: entry.PiCallBlock, ID: c.ID, Name: c.name, Arguments: c.arguments()})
-	r.tally.Add(a)
-	return []harness.Event{{Message: a}, {Tool: c.name}}
-}
-
-// result ends a tool call.
-func (r *reader) result(c *call) []harness.Event {
-	delete(r.calls, c.ID)
-	var raw struct {
-		Output   string `json:"output"`
-		Metadata struct {
-			Exit *int `json:"exit"`
-		} `json:"metadata"`
-	}
-	_ = json.Unmarshal(c.RawOutput, &raw) // each agent has its own format
-	said, failed := c.content, c.Status == "failed"
-	if said == "" {
-		if said = raw.Output; said == "" && len(c.RawOutput) > 0 && string(c.RawOutput) != "null" {
-			said = string(c.RawOutput)
-		}
-	}
-	switch exit := raw.Metadata.Exit; {
-	case exit != nil && *exit != 0:
-		said, failed = said+fmt.Sprintf("\n[exit code %d]", *exit), true
-	case exit == nil && r.stopped: // agents may report an interrupted tool as completed
-		failed = true
-	}
-	return []harness.Event{{Message: entry.PiToolResult{Harness: r.profile.name, ToolCallID: c.ID, ToolName: c.name, Content: []entry.PiBlock{entry.PiText(said)}, IsError: failed}},
-		{ToolDone: true}}
-}
-
-// resultsOfDenied ends calls that a person denied. Some agents say no more about them.
-func (r *reader) resultsOfDenied() (events []harness.Event) {
-	for _, id := range slices.Sorted(maps.Keys(r.calls)) {
-		if c := r.calls[id]; c.denied {
-			c.Status, c.content = "failed", "A person did not allow this."
-			events = append(events, r.result(c)...)
-		}
-	}
-	return events
 }
 
 // ended reads the agent's answer to a prompt.

@@ -18,6 +18,7 @@ type reader struct {
 	tally harness.Tally
 	// now is the current answer. Its blocks arrive one per line.
 	now  *entry.PiAssistant
+	room harness.Room
 	id   string
 	call map[int]string
 	// waiting counts prompts that were sent but not begun. Claude Code reports the beginning by repeating the prompt.
@@ -161,7 +162,7 @@ func (r *reader) begin(id, model string) []harness.Event {
 		return nil
 	}
 	events := r.flush()
-	r.id, r.call = id, map[int]string{}
+	r.id, r.call, r.room = id, map[int]string{}, harness.Room{}
 	r.now = &entry.PiAssistant{Harness: name, API: "anthropic-messages", Provider: r.job.Model.Provider, Model: model, ResponseID: id}
 	return events
 }
@@ -250,18 +251,38 @@ func (r *reader) assistant(m message) []harness.Event {
 	events := r.begin(m.ID, m.Model)
 	r.count(m.Usage)
 	for _, b := range m.Content {
-		switch b.Type {
-		case "text":
-			r.now.Content = append(r.now.Content, entry.PiText(b.Text))
-		case "thinking":
-			r.now.Content = append(r.now.Content, entry.PiBlock{Type: entry.PiThinkingBlock, Thinking: b.Thinking, ThinkingSignature: b.Signature})
-		case "redacted_thinking":
-			r.now.Content = append(r.now.Content, entry.PiBlock{Type: entry.PiThinkingBlock, ThinkingSignature: b.Data, Redacted: true})
-		case "tool_use":
-			r.now.Content = append(r.now.Content, entry.PiBlock{Type: entry.PiCallBlock, ID: b.ID, Name: b.Name, Arguments: b.Input})
+		if kept, ok := r.keep(b); ok && r.room.Block() {
+			r.now.Content = append(r.now.Content, kept)
 		}
 	}
 	return events
+}
+
+// keep returns a block of the answer as the transcript has it.
+func (r *reader) keep(b block) (kept entry.PiBlock, ok bool) {
+	switch b.Type {
+	case "text":
+		return entry.PiText(r.room.Piece(b.Text)), true
+	case "thinking":
+		kept = entry.PiBlock{Type: entry.PiThinkingBlock, Thinking: r.room.Piece(b.Thinking)}
+		if kept.Thinking == b.Thinking { // the signature is only valid for the whole text
+			kept.ThinkingSignature = r.whole(b.Signature)
+		}
+		return kept, true
+	case "redacted_thinking":
+		return entry.PiBlock{Type: entry.PiThinkingBlock, ThinkingSignature: r.whole(b.Data), Redacted: true}, true
+	case "tool_use":
+		return entry.PiBlock{Type: entry.PiCallBlock, ID: b.ID, Name: b.Name, Arguments: r.room.Arguments(b.Input)}, len(b.ID) <= harness.MaxID
+	}
+	return kept, false
+}
+
+// whole returns a text if there is room for all of it.
+func (r *reader) whole(text string) string {
+	if kept := r.room.Piece(text); kept == text {
+		return text
+	}
+	return ""
 }
 
 // results reads the results of tools.

@@ -20,6 +20,7 @@ type reader struct {
 	tally harness.Tally
 	// answer is the text and thoughts since the last message. The next tool call, or the end, completes it.
 	answer []entry.PiBlock
+	room   harness.Room
 	open   map[string]bool
 	// failed is the reason why the turn failed, and ended reports whether it has ended.
 	failed string
@@ -125,14 +126,14 @@ func (r *reader) end(stop entry.PiStop, usage entry.PiUsage) []harness.Event {
 // take returns the pending text as an answer.
 func (r *reader) take(stop entry.PiStop) entry.PiAssistant {
 	a := entry.PiAssistant{Harness: name, Content: r.answer, API: "openai-responses", Provider: r.job.Model.Provider, Model: r.job.Model.ID, StopReason: stop}
-	r.answer = nil
+	r.answer, r.room = nil, harness.Room{}
 	return a
 }
 
 // begin reads the start of a tool.
 func (r *reader) begin(i item) []harness.Event {
 	tool, arguments := i.call()
-	if tool == "" || i.ID == "" || r.open[i.ID] {
+	if tool == "" || i.ID == "" || r.open[i.ID] || len(i.ID) > harness.MaxID || len(r.open) >= harness.MaxCalls {
 		return nil
 	}
 	r.open[i.ID] = true
@@ -173,13 +174,9 @@ func (i item) call() (tool string, arguments json.RawMessage) {
 func (r *reader) complete(i item) []harness.Event {
 	switch i.Type {
 	case "agent_message":
-		r.answer = append(r.answer, entry.PiText(i.Text))
-		c := entry.PiChunk{Kind: "text", Block: len(r.answer) - 1, Text: i.Text}
-		return []harness.Event{{Chunk: &c}}
+		return r.say("text", entry.PiText(r.room.Piece(i.Text)))
 	case "reasoning":
-		r.answer = append(r.answer, entry.PiBlock{Type: entry.PiThinkingBlock, Thinking: i.Text})
-		c := entry.PiChunk{Kind: "thinking", Block: len(r.answer) - 1, Text: i.Text}
-		return []harness.Event{{Chunk: &c}}
+		return r.say("thinking", entry.PiBlock{Type: entry.PiThinkingBlock, Thinking: r.room.Piece(i.Text)})
 	}
 	if tool, _ := i.call(); tool == "" {
 		return nil
@@ -196,6 +193,15 @@ func (r *reader) complete(i item) []harness.Event {
 		text += fmt.Sprintf("\n[exit code %d]", *i.ExitCode)
 	}
 	return append(events, r.result(i, text, failed)...)
+}
+
+// say adds a block to the answer.
+func (r *reader) say(kind string, b entry.PiBlock) []harness.Event {
+	if b.Text+b.Thinking == "" || !r.room.Block() {
+		return nil
+	}
+	r.answer = append(r.answer, b)
+	return []harness.Event{{Chunk: &entry.PiChunk{Kind: kind, Block: len(r.answer) - 1, Text: b.Text + b.Thinking}}}
 }
 
 func (r *reader) result(i item, text string, failed bool) []harness.Event {

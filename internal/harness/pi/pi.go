@@ -102,6 +102,9 @@ func (Harness) config(job harness.Job) ([]harness.File, error) {
 	if m.MaxTokens > 0 {
 		one["maxTokens"] = m.MaxTokens
 	}
+	if m.Thinks && m.Dialect == harness.Responses {
+		one["reasoning"] = true // otherwise pi sends thinking back without its content, which the provider refuses
+	}
 	models, err := json.Marshal(object{"providers": object{provider: object{"baseUrl": base, "api": api[m.Dialect], "apiKey": "$" + keyName, "models": []object{one}}}})
 	if err != nil {
 		return nil, err

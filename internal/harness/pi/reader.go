@@ -200,7 +200,9 @@ func (r *reader) chunk(l line) []harness.Event {
 		if r.calls == nil || len(r.calls) > 100 {
 			r.calls = map[int]string{}
 		}
-		r.calls[u.Index] = u.ID
+		if len(u.ID) <= harness.MaxID {
+			r.calls[u.Index] = u.ID
+		}
 		c.CallID, c.Name = u.ID, u.Tool
 	case "toolcall_delta", "toolcall_end":
 		c.CallID = r.calls[u.Index]

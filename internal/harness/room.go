@@ -1,0 +1,50 @@
+package harness
+
+import "encoding/json"
+
+// MaxCalls limits how many tool calls without a result a [Reader] remembers, and MaxID the length of an id of which it
+// remembers many, in bytes. No agent comes near them.
+const (
+	MaxCalls = 200
+	MaxID    = 200
+)
+
+// maxCollected limits a [Room], in bytes.
+const maxCollected = 4 << 20
+
+// Room is what is left of the memory for one answer that a [Reader] collects, so that an agent that never ends its answer
+// cannot use up the memory. The zero value is 4 MiB, which is more than the log keeps of an answer.
+type Room struct{ used int }
+
+// Piece returns a piece of text, without its middle if there is too little room for it; empty if there is none.
+func (r *Room) Piece(text string) string {
+	const note = 100 // what Middle adds
+	switch left := maxCollected - r.used; {
+	case left <= 2*note:
+		return ""
+	case len(text) > left:
+		text = Middle(text, left-note)
+	}
+	r.used += len(text)
+	return text
+}
+
+// Block reports whether there is room for another block, and takes what it needs besides its text.
+func (r *Room) Block() bool {
+	const size = 256
+	if r.used+size > maxCollected {
+		return false
+	}
+	r.used += size
+	return true
+}
+
+// Arguments returns the arguments of a call, shortened as in the log; an empty object if there is no room for them.
+func (r *Room) Arguments(arguments json.RawMessage) json.RawMessage {
+	arguments = shortArguments(arguments)
+	if r.used+len(arguments) > maxCollected {
+		return json.RawMessage("{}")
+	}
+	r.used += len(arguments)
+	return arguments
+}
