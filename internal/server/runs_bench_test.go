@@ -1,7 +1,14 @@
 package server_test
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,17 +21,18 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness/harnesstest"
 	"github.com/arbe-dev/arbe/internal/harness/pi"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
+	"github.com/arbe-dev/arbe/internal/server"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 // BenchmarkDelegate measures how long it takes from a task until pi, in a sandbox, asks its model for the first time: in a
 // sandbox that has pi, and in a new one, which installs it. It compares both with the same process outside any sandbox. It
 // also measures how long a piece of an answer takes from the model's server, through the agent and its runner, to a follower
-// of the thread.
+// of the thread and to its page.
 func BenchmarkDelegate(b *testing.B) {
 	models := modeltest.New(b, func(r *modeltest.Request) modeltest.Reply {
 		if strings.Contains(r.Asked(), "SLOW") {
-			return modeltest.Reply{Text: strings.Repeat("word ", pieces+1), Hold: true}
+			return modeltest.Reply{Text: words(pieces + 1), Hold: true}
 		}
 		return modeltest.Reply{Text: "Done."}
 	})
@@ -88,7 +96,15 @@ func BenchmarkDelegate(b *testing.B) {
 	b.ReportMetric(float64(median(bare).Milliseconds()), "bare-ms")
 	b.ReportMetric(float64(median(warm))/float64(median(bare)), "warm/bare")
 	b.ReportMetric(float64(fresh.Milliseconds()), "fresh-ms")
+	b.ReportMetric(float64(fresh)/float64(median(bare)), "fresh/bare")
 
+	step := func() time.Time {
+		began := time.Now()
+		if models.Step(b.Context()) != nil {
+			b.Fatal("the model does not go on")
+		}
+		return began
+	}
 	thread = delegate("SLOW", box)
 	var seen []time.Duration
 	began := time.Now()
@@ -99,17 +115,83 @@ func BenchmarkDelegate(b *testing.B) {
 		if d := event.GetDelta(); d == nil || !bytes.Contains(d.GetData(), []byte("word")) {
 			continue
 		}
-		if seen = append(seen, time.Since(began)); len(seen) == pieces {
+		seen = append(seen, time.Since(began))
+		if began = step(); len(seen) == pieces {
 			break
 		}
-		if began = time.Now(); models.Step(b.Context()) != nil {
-			b.Fatal("the model does not go on")
+	}
+	reportPieces(b, "piece", seen)
+
+	seen = nil
+	page := openPage(b, cfg, delegate("SLOW", box))
+	began = time.Now()
+	for n := range pieces {
+		if err := page.await(word(n)); err != nil {
+			b.Fatal(err)
+		}
+		seen = append(seen, time.Since(began))
+		began = step()
+	}
+	reportPieces(b, "page", seen)
+}
+
+// reportPieces reports how long pieces took. The first includes the agent's start.
+func reportPieces(b *testing.B, name string, seen []time.Duration) {
+	slices.Sort(seen[1:])
+	b.ReportMetric(float64(median(seen[1:]).Microseconds())/1000, name+"-ms")
+	b.ReportMetric(float64(seen[len(seen)*99/100].Microseconds())/1000, name+"-p99-ms")
+}
+
+// word returns a word of the answer, and words its first n.
+func word(n int) string { return fmt.Sprintf("word-%d-", n) }
+func words(n int) (text string) {
+	for i := range n {
+		text += word(i) + " "
+	}
+	return strings.TrimSpace(text)
+}
+
+// livePage is the stream of events of a thread's page.
+type livePage struct {
+	lines *bufio.Scanner
+}
+
+// openPage opens the live stream of a thread's page, as a browser does.
+func openPage(b *testing.B, cfg server.Config, thread string) livePage {
+	b.Helper()
+	host, c := login(b, cfg).Host, client(b, cfg)
+	link, err := c.Agents.CreateLoginLink(b.Context(), &arbev1.CreateLoginLinkRequest{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	jar, _ := cookiejar.New(nil)
+	browser := &http.Client{Jar: jar}
+	in, err := browser.PostForm(host+"/login", url.Values{"token": {strings.TrimPrefix(link.Path, "/login?token=")}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	in.Body.Close()
+	res, err := browser.Get(host + "/live?t=thread/" + thread + "/0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { res.Body.Close() })
+	if res.StatusCode != http.StatusOK {
+		b.Fatal(res.Status)
+	}
+	p := livePage{bufio.NewScanner(res.Body)}
+	p.lines.Buffer(nil, 16<<20)
+	return p
+}
+
+// await waits until the page shows a word.
+func (p livePage) await(word string) error {
+	for p.lines.Scan() {
+		if bytes.Contains(p.lines.Bytes(), []byte(word)) {
+			return nil
 		}
 	}
-	seen = seen[1:] // the first includes the agent's start
-	slices.Sort(seen)
-	b.ReportMetric(float64(median(seen).Microseconds())/1000, "piece-ms")
-	b.ReportMetric(float64(seen[len(seen)*99/100].Microseconds())/1000, "piece-p99-ms")
+	return cmp.Or(p.lines.Err(), io.ErrUnexpectedEOF)
 }
 
 // pieces is the number of pieces of an answer that are measured.
