@@ -12,6 +12,8 @@ type app struct {
 	watches   sharedWatches
 	messages  transcript.Messages
 	following following
+	ttys      ttys
+	keyboards keyboards
 	former    formerMembers
 	secure    bool
 	previews  *url.URL // from [Config]

@@ -39,6 +39,19 @@ func wholePath(thread string, seq int64) string {
 	return threadPath(thread) + "/entries/" + decimal(seq)
 }
 
+// terminalPath returns the path of the page of a thread's terminals, or of the terminal of a command.
+func terminalPath(thread, command string) string {
+	if command == "" {
+		return threadPath(thread) + "/terminal"
+	}
+	return threadPath(thread) + "/terminal?command=" + url.QueryEscape(command)
+}
+
+// ttyPath returns the path below which a page follows the terminal of a command and types into it.
+func ttyPath(thread, command string) string {
+	return threadPath(thread) + "/terminal/" + url.PathEscape(command)
+}
+
 func artifactsPath(thread string) string { return threadPath(thread) + "/artifacts" }
 
 // pagePath returns the path of a page of a list by its token.

@@ -3,7 +3,6 @@ package markup
 import (
 	"html"
 	"net/url"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -35,7 +34,7 @@ type screen struct {
 	x, y int
 	// savedX and savedY are the cursor as ESC 7 saved it; savedY counts from the top of the window.
 	savedX, savedY int
-	look           look
+	look           Look
 	// links are the addresses that looks refer to, counted from 1.
 	links []string
 	// retired receives the rows that scroll out, oldest first, and must not keep them. If it is nil, the rows are dropped.
@@ -78,36 +77,8 @@ type screenRow struct {
 
 type cell struct {
 	char rune
-	look look
+	look Look
 }
-
-// look is how a cell looks; the zero look is plain.
-type look struct {
-	// ink and ground are 0 or a code of SGR (30 to 37, 90 to 97; 40 to 47, 100 to 107), or
-	// extendedColour and a number of the palette.
-	ink, ground uint16
-	flags       lookFlags
-	// link is an index into the screen's links plus 1, or 0.
-	link uint16
-}
-
-const extendedColour = 256
-
-type lookFlags uint8
-
-const (
-	bold lookFlags = 1 << iota
-	faint
-	italic
-	underlined
-	blinking
-	struck
-	// inverse swaps ink and ground.
-	inverse
-)
-
-// flagClasses are the classes of the flags, in their order.
-var flagClasses = [...]string{"term-fg1", "term-fg2", "term-fg3", "term-fg4", "term-fg5", "term-fg9"}
 
 func newScreen() *screen { return &screen{rows: make([]screenRow, 1, 2*keptRows), origin: -1} }
 
@@ -251,7 +222,7 @@ func (s *screen) apply(final rune) {
 	case 'K':
 		s.eraseRow(s.parameter(0, 0))
 	case 'm':
-		s.setLook()
+		s.look.Change(s.parameters)
 	}
 }
 
@@ -376,89 +347,6 @@ func (s *screen) clearScreen() {
 	s.y, s.origin = from, from
 }
 
-// setLook changes the look of the following text, as SGR specifies.
-func (s *screen) setLook() {
-	l := &s.look
-	for i := 0; i < len(s.parameters); i++ {
-		switch code := s.parameter(i, 0); code {
-		case 0:
-			// The link stays, because only OSC 8 ends one.
-			*l = look{link: l.link}
-		case 1:
-			l.flags = l.flags&^faint | bold
-		case 2:
-			l.flags = l.flags&^bold | faint
-		case 3:
-			l.flags |= italic
-		case 4:
-			l.flags |= underlined
-		case 5, 6:
-			l.flags |= blinking
-		case 7:
-			l.flags |= inverse
-		case 9:
-			l.flags |= struck
-		case 21, 22:
-			l.flags &^= bold | faint
-		case 23:
-			l.flags &^= italic
-		case 24:
-			l.flags &^= underlined
-		case 25:
-			l.flags &^= blinking
-		case 27:
-			l.flags &^= inverse
-		case 29:
-			l.flags &^= struck
-		case 30, 31, 32, 33, 34, 35, 36, 37, 90, 91, 92, 93, 94, 95, 96, 97:
-			l.ink = uint16(code)
-		case 40, 41, 42, 43, 44, 45, 46, 47, 100, 101, 102, 103, 104, 105, 106, 107:
-			l.ground = uint16(code)
-		case 39:
-			l.ink = 0
-		case 49:
-			l.ground = 0
-		case 38, 48:
-			n, used := s.palette(i + 1)
-			i += used
-			switch {
-			case n < 0:
-			case code == 38:
-				l.ink = paletteColour(n, 0)
-			default:
-				l.ground = paletteColour(n, 10)
-			}
-		}
-	}
-}
-
-// palette reads the colour at a parameter. It returns the colour's number in the palette of 256, or -1, and the number of
-// parameters that the colour takes.
-func (s *screen) palette(i int) (n, used int) {
-	switch s.parameter(i, 0) {
-	case 5:
-		if n := s.parameter(i+1, 0); n < 256 {
-			return n, 2
-		}
-		return -1, 2
-	case 2: // red, green and blue
-		return nearestColour(min(s.parameter(i+1, 0), 255), min(s.parameter(i+2, 0), 255), min(s.parameter(i+3, 0), 255)), 4
-	}
-	return -1, 1
-}
-
-// paletteColour converts a number of the palette to a colour of a look. The first sixteen are SGR codes. The codes for the
-// ground are higher by shift.
-func paletteColour(n, shift int) uint16 {
-	switch {
-	case n < 8:
-		return uint16(30 + n + shift)
-	case n < 16:
-		return uint16(90 + n - 8 + shift)
-	}
-	return uint16(extendedColour + n)
-}
-
 // string handles a character of a string, which is an operating system command or ignored. An unterminated string ends with
 // its line, so that it does not hide the rest of the output.
 func (s *screen) string(c rune) {
@@ -528,8 +416,8 @@ func (s *screen) written() []screenRow {
 // appendLines appends rows as HTML, with a newline after each line. Once b is longer than styled bytes, it leaves out
 // colours and links, because a change of colour at every character would multiply the HTML.
 func (s *screen) appendLines(b *strings.Builder, rows []screenRow, styled int) {
-	var current look
-	become := func(next look) {
+	var current Look
+	become := func(next Look) {
 		if next == current {
 			return
 		}
@@ -560,7 +448,7 @@ func (s *screen) appendLines(b *strings.Builder, rows []screenRow, styled int) {
 			if b.Len() < styled {
 				become(c.look)
 			} else {
-				become(look{})
+				become(Look{})
 			}
 			switch c.char {
 			case '&':
@@ -574,65 +462,9 @@ func (s *screen) appendLines(b *strings.Builder, rows []screenRow, styled int) {
 			}
 		}
 		if !row.wrapped {
-			become(look{})
+			become(Look{})
 			b.WriteByte('\n')
 		}
 	}
-	become(look{})
-}
-
-// inkOf converts the colour of a ground to that of an ink, and groundOf the colour of an ink to that of a ground.
-func inkOf(ground uint16) uint16 {
-	if ground > 0 && ground < extendedColour {
-		return ground - 10
-	}
-	return ground
-}
-
-func groundOf(ink uint16) uint16 {
-	if ink > 0 && ink < extendedColour {
-		return ink + 10
-	}
-	return ink
-}
-
-// hasClasses reports whether a look is more than a link.
-func (l look) hasClasses() bool { return l.ink != 0 || l.ground != 0 || l.flags != 0 }
-
-// appendSpan opens a span of this look. Its classes are those of the style sheet.
-func (l look) appendSpan(b *strings.Builder) {
-	separator := `<span class="`
-	class := func(name string, n uint16) {
-		b.WriteString(separator)
-		b.WriteString(name)
-		if n != 0 {
-			b.WriteString(strconv.Itoa(int(n)))
-		}
-		separator = " "
-	}
-	ink, ground := l.ink, l.ground
-	if l.flags&inverse != 0 {
-		// If only one of the two has a colour, the other keeps the theme's colour, which is legible with every colour.
-		if ink, ground = inkOf(ground), groundOf(ink); ink == 0 && ground == 0 {
-			class("term-inverse", 0)
-		}
-	}
-	colour := func(name string, n, bright uint16) {
-		switch {
-		case n >= extendedColour:
-			class(name+"x", n-extendedColour)
-		case n >= bright:
-			class(name+"i", n)
-		case n > 0:
-			class(name, n)
-		}
-	}
-	colour("term-fg", ink, 90)
-	colour("term-bg", ground, 100)
-	for i, name := range flagClasses {
-		if l.flags&(1<<i) != 0 {
-			class(name, 0)
-		}
-	}
-	b.WriteString(`">`)
+	become(Look{})
 }

@@ -1,0 +1,157 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// What is typed may reach another server than the one that reads the output. So each request asks where the input stands and
+// writes there. A tab numbers its requests and has one under way, and repeats one whose answer did not arrive. The server
+// knows the last number of each tab, so that no key is typed twice. A server that does not know the tab drops a repeated
+// request: the keys may have been typed already.
+
+const (
+	// typingTime is how long a request waits for room in the command's input.
+	typingTime = 20 * time.Second
+	// keyboardLasts is how long a keyboard is kept without a request.
+	keyboardLasts = 10 * time.Minute
+	// maxTyped limits the bytes of one request, and maxTypingTabs the tabs that a keyboard remembers.
+	maxTyped, maxTypingTabs = 256 << 10, 100
+)
+
+// keyboards holds who has typed through this server. The zero value is ready to use.
+type keyboards struct {
+	mu sync.Mutex
+	by map[ttyKey]*keyboard
+}
+
+// keyboard writes to one command on behalf of the tabs of a session.
+type keyboard struct {
+	mu   sync.Mutex // held during a request, so that two tabs do not write at the same position
+	last time.Time  // guarded by the lock of keyboards
+	tabs map[string]typed
+}
+
+// typed is what a tab has typed: all requests up to number, and bytes of the next one.
+type typed struct {
+	number int64
+	bytes  int
+}
+
+func (ts *keyboards) of(key ttyKey) *keyboard {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	now := time.Now()
+	for other, t := range ts.by {
+		if now.Sub(t.last) > keyboardLasts {
+			delete(ts.by, other)
+		}
+	}
+	if ts.by == nil {
+		ts.by = map[ttyKey]*keyboard{}
+	}
+	t := ts.by[key]
+	if t == nil {
+		t = &keyboard{tabs: map[string]typed{}}
+		ts.by[key] = t
+	}
+	t.last = now
+	return t
+}
+
+// typeKeys types what a tab sends, or notes that the tab is still there.
+func (a *app) typeKeys(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	key := a.ttyKeyOf(r)
+	if t := a.ttys.find(key); t != nil {
+		t.used(r.PostFormValue("left") != "")
+	}
+	data := []byte(r.PostFormValue("keys"))
+	if len(data) > maxTyped {
+		return tooLarge(maxTyped)
+	}
+	if len(data) > 0 {
+		number, err := strconv.ParseInt(r.PostFormValue("n"), 10, 64)
+		tab := r.PostFormValue("tab")
+		if err != nil || tab == "" || len(tab) > 64 {
+			return fault.New(fault.Invalid, "n and tab: the keys have no number or no tab", "load the page again")
+		}
+		if err := a.typeInto(r.Context(), key, tab, number, r.PostFormValue("again") != "", data); err != nil {
+			return err
+		}
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// typeInto types the keys of a tab's request. It fails if the command takes no more input now; the tab then repeats the request.
+func (a *app) typeInto(ctx context.Context, key ttyKey, tab string, number int64, again bool, data []byte) error {
+	t := a.keyboards.of(key)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before, known := t.tabs[tab]
+	switch {
+	case known && number <= before.number:
+		return nil
+	case !known && again:
+		t.tabs[tab] = typed{number: number}
+		return nil
+	case !known && len(t.tabs) >= maxTypingTabs:
+		clear(t.tabs)
+	}
+	n, err := a.write(ctx, key, data[min(before.bytes, len(data)):])
+	if n += before.bytes; err == nil {
+		t.tabs[tab] = typed{number: number}
+		return nil
+	}
+	t.tabs[tab] = typed{number: before.number, bytes: n}
+	return err
+}
+
+// write writes to a command's input, and returns how many bytes it took.
+func (a *app) write(ctx context.Context, key ttyKey, data []byte) (taken int, err error) {
+	began := time.Now()
+	for taken < len(data) {
+		at, err := a.services.threads.WriteInput(ctx, &arbev1.WriteInputRequest{ThreadId: key.thread, CommandId: key.command, Join: true})
+		if err != nil {
+			return taken, err
+		}
+		got, err := a.services.threads.WriteInput(ctx, &arbev1.WriteInputRequest{
+			ThreadId: key.thread, CommandId: key.command, Position: at.GetPosition(), Data: data[taken:],
+		})
+		if err != nil {
+			return len(data), err // it may have been typed, and must not be typed twice
+		}
+		if got.GetClosed() {
+			return taken, fault.New(fault.Precondition, "the command reads no more", "open another terminal")
+		}
+		n := int(min(max(got.GetPosition()-at.GetPosition(), 0), int64(len(data)-taken)))
+		if taken += n; n == 0 && time.Since(began) > typingTime {
+			return taken, fault.New(fault.Unavailable, "the command does not read its input", "wait for it, or stop it")
+		}
+	}
+	return taken, nil
+}
+
+// sendReplies types the terminal's answers until the tty ends.
+func (a *app) sendReplies(t *tty) {
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case reply := <-t.replies:
+			k := a.keyboards.of(t.key)
+			k.mu.Lock()
+			_, _ = a.write(t.ctx, t.key, reply) // without an answer, programs use defaults
+			k.mu.Unlock()
+		}
+	}
+}
