@@ -42,7 +42,13 @@ const (
 
 // placed are the paths in the sandbox.
 type placed struct {
-	runner, spec, program string
+	runner, program string
+}
+
+// spec is the path in the sandbox of the run's specification. The runner keeps its files next to it. Threads may share the
+// sandbox, so each run has its own directory.
+func (l *launch) spec() string {
+	return home + "/run-" + l.thread.ID + "-" + strconv.FormatInt(l.job.Args.Epoch, 10) + "/spec.json"
 }
 
 // prepare puts our runner and the agent's program into a sandbox. It shows the steps as live output of the run.
@@ -52,9 +58,6 @@ func (l *launch) prepare(ctx context.Context, h sandbox.Handle, agent Agent) (p 
 		return p, err
 	}
 	p.program = home + "/agents/" + l.bot.Runtime + "-" + agent.Version
-	// The runner keeps its files next to the specification. Threads may share the sandbox, so each run has its own
-	// directory.
-	p.spec = home + "/run-" + l.thread.ID + "-" + strconv.FormatInt(l.job.Args.Epoch, 10) + "/spec.json"
 	return p, l.install(ctx, h, agent, p.program, watch)
 }
 
@@ -132,7 +135,7 @@ func (l *launch) putSpec(ctx context.Context, h sandbox.Handle, p placed) error 
 	if err != nil {
 		return err
 	}
-	return h.Upload(ctx, p.spec, 0o600, bytes.NewReader(text))
+	return h.Upload(ctx, l.spec(), 0o600, bytes.NewReader(text))
 }
 
 // environment returns the secrets that the sandbox's environment binds. The caller owns the map.

@@ -58,3 +58,46 @@ func TestATreeThatWasNotSaved(t *testing.T) {
 		t.Errorf("the parent is told %+v", told)
 	}
 }
+
+// A second runner of a killed one's run posts what is left, with the changes. The run ends with its report.
+func TestARunnerThatDiesIsCollected(t *testing.T) {
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: r.spec.Epoch, Phase: "thinking"})
+		r.must(r.says("I begin."))
+		r.exit = 137
+	})
+	w.driver.collects = func(r *runner) {
+		r.next = 1
+		r.must(r.says("It was not posted."))
+		r.must(entry.RunFinished{Epoch: r.spec.Epoch, Outcome: entry.RunFailed, Phase: entry.PhaseObservation, Error: "the runner was killed"})
+	}
+	child := w.spawn("Work.")
+	all := w.ends(child.ID, 1, thread.Failed)
+	if text := story(all); !strings.Contains(text, "It was not posted.") || !strings.Contains(text, "the runner was killed") || len(of[entry.SessionOrphaned](all)) != 0 {
+		t.Errorf("the log says\n%s", text)
+	}
+	told(t, w, child, "failed")
+}
+
+// A server that stops while it collects leaves that to the next one, which starts nothing twice.
+func TestAServerThatStopsWhileItCollects(t *testing.T) {
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: r.spec.Epoch, Phase: "thinking"})
+		r.exit = 137
+	})
+	collects, goOn := make(chan struct{}, 2), make(chan struct{})
+	w.driver.collects = func(r *runner) {
+		collects <- struct{}{}
+		<-goOn
+		r.must(entry.RunFinished{Epoch: r.spec.Epoch, Outcome: entry.RunFailed, Phase: entry.PhaseObservation, Error: "the runner was killed"})
+	}
+	child := w.spawn("Work.")
+	<-collects
+	w.driver.stopServer()
+	w.start()
+	close(goOn)
+	if lost := of[entry.SessionOrphaned](w.ends(child.ID, 1, thread.Failed)); len(lost) != 0 || len(collects) != 0 {
+		t.Errorf("it is collected %d times more, and lost: %v", len(collects), lost)
+	}
+	told(t, w, child, "failed")
+}

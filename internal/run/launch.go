@@ -151,6 +151,11 @@ func (l *launch) start(ctx context.Context, h sandbox.Handle, launcher sandbox.L
 	if err := l.putSpec(ctx, h, placed); err != nil {
 		return err
 	}
+	return l.launchRunner(ctx, h, launcher, l.id(), placed.runner)
+}
+
+// launchRunner launches a runner with the specification of the run.
+func (l *launch) launchRunner(ctx context.Context, h sandbox.Handle, launcher sandbox.Launcher, id, program string) error {
 	token, err := l.config.Token(ctx, l.scope.House, l.thread.ID, l.thread.Agent, l.job.Args.Epoch)
 	if err != nil {
 		return err
@@ -164,15 +169,17 @@ func (l *launch) start(ctx context.Context, h sandbox.Handle, launcher sandbox.L
 	} {
 		env[name] = value
 	}
-	return launcher.Launch(ctx, h.Ref, launchID(l.thread.ID, l.job.Args.Epoch), sandbox.Command{
-		Argv: []string{placed.runner, placed.spec}, Dir: sandbox.Workspace, Env: env, Merged: true,
+	return launcher.Launch(ctx, h.Ref, id, sandbox.Command{
+		Argv: []string{program, l.spec()}, Dir: sandbox.Workspace, Env: env, Merged: true,
 	})
 }
 
-// launchID returns the name of a run in its sandbox, which threads may share.
-func launchID(threadID string, epoch int64) string {
-	return "run-" + strings.ToLower(threadID) + "-" + strconv.FormatInt(epoch, 10)
+// id is the name of the run's launch in its sandbox, which threads may share. collectID is that of its second runner.
+func (l *launch) id() string {
+	return "run-" + strings.ToLower(l.thread.ID) + "-" + strconv.FormatInt(l.job.Args.Epoch, 10)
 }
+
+func (l *launch) collectID() string { return l.id() + "-collect" }
 
 // follow waits until the runner has ended. It returns nil if the run has been ended by then, and otherwise a
 // [*goneError] that describes the runner's end.
@@ -190,9 +197,8 @@ func (l *launch) follow(ctx context.Context) error {
 	left := time.Until(l.thread.Run.StartedAt.Add(l.most() + overdue))
 	bounded, cancel := context.WithTimeout(ctx, min(followFor, max(left, 0)))
 	defer cancel()
-	id := launchID(l.thread.ID, l.job.Args.Epoch)
 	var exit sandbox.Record
-	err = launcher.Follow(bounded, h.Ref, id, 0, func(r sandbox.Record) error {
+	err = launcher.Follow(bounded, h.Ref, l.id(), 0, func(r sandbox.Record) error {
 		switch r.Kind {
 		case sandbox.RecordStdout, sandbox.RecordStderr:
 			l.tail = append(l.tail, r.Data...)
@@ -210,10 +216,11 @@ func (l *launch) follow(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	if exit.ExitCode != 0 && !exit.BoxEnded {
-		l.clear(ctx, h, launcher, id)
+	if exit.ExitCode == 0 || exit.BoxEnded {
+		l.forget(ctx, launcher, h.Ref, l.id())
+	} else if err := l.recover(ctx, h, launcher); err != nil {
+		return err
 	}
-	l.forget(ctx, launcher, h.Ref, id)
 	if exit.BoxEnded {
 		return &goneError{"its sandbox ended while it ran", string(l.tail)}
 	}
@@ -229,11 +236,25 @@ const leftovers = `for turn in 1 2 3 4 5; do
 	test -n "$found" || exit 0
 done`
 
+// recover collects what a runner left that ended without a report, and ends it.
+func (l *launch) recover(ctx context.Context, h sandbox.Handle, launcher sandbox.Launcher) error {
+	if err := l.find(ctx); err == nil {
+		l.collect(ctx, h, launcher)
+	} else if !errors.Is(err, errOver) {
+		return err
+	}
+	if err := ctx.Err(); err != nil { // another server goes on
+		return err
+	}
+	l.clear(ctx, h, launcher)
+	return nil
+}
+
 // clear kills what a runner left that was killed. Its agent died with it, but agents start commands in sessions of their own.
-func (l *launch) clear(ctx context.Context, h sandbox.Handle, launcher sandbox.Launcher, id string) {
+func (l *launch) clear(ctx context.Context, h sandbox.Handle, launcher sandbox.Launcher) {
 	bounded, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	err := launcher.End(bounded, h.Ref, id, 0) // not all drivers find everything
+	err := l.ends(bounded, h, launcher) // not all drivers find everything
 	if err == nil {
 		_, err = output(bounded, h, "/bin/sh", "-c", leftovers, "sh", runner.Mark(log(l.scope.House, l.thread.ID).Name, l.job.Args.Epoch))
 	}
@@ -327,17 +348,15 @@ func (l *launch) stop(ctx context.Context, asked bool) {
 	h, err := l.config.Boxes.Handle(ctx, l.scope, l.note.Sandbox)
 	if err == nil {
 		if launcher, ok := h.Launcher(); ok {
-			id := launchID(l.thread.ID, l.job.Args.Epoch)
 			ends := func(within time.Duration) bool {
 				bounded, cancel := context.WithTimeout(ctx, within)
 				defer cancel()
-				return launcher.Follow(bounded, h.Ref, id, 0, func(sandbox.Record) error { return nil }) == nil
+				return launcher.Follow(bounded, h.Ref, l.id(), 0, func(sandbox.Record) error { return nil }) == nil
 			}
 			if asked && !ends(obeyTimeout) && l.obeys(ctx) {
 				ends(stopPatience)
 			}
-			err = launcher.End(ctx, h.Ref, id, 0)
-			l.forget(ctx, launcher, h.Ref, id)
+			err = l.ends(ctx, h, launcher)
 		}
 	}
 	if err != nil && fault.CodeOf(err) != fault.NotFound {

@@ -186,17 +186,19 @@ func (r *counting) file(name string) string {
 // steps waits until the counter has taken some more steps.
 func (r *counting) steps(more int) {
 	r.t.Helper()
-	at := func() int {
-		text, _ := os.ReadFile(r.file("steps"))
-		n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-		return n
-	}
-	first := at()
-	for deadline := time.Now().Add(time.Minute); at() < first+more; time.Sleep(20 * time.Millisecond) {
+	first := r.step()
+	for deadline := time.Now().Add(time.Minute); r.step() < first+more; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("it does not go on from step %d", at())
+			r.t.Fatalf("it does not go on from step %d", r.step())
 		}
 	}
+}
+
+// step returns the number of steps that the counter has taken.
+func (r *counting) step() int {
+	text, _ := os.ReadFile(r.file("steps"))
+	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return n
 }
 
 // goes lets the counter finish.
@@ -304,12 +306,12 @@ func TestNoRunIsLostWhateverDies(t *testing.T) {
 			t.Errorf("it says %+v", why)
 		}
 	})
-	t.Run("the runner is killed: the run is lost at once, and its agent ends", func(t *testing.T) {
+	t.Run("the runner is killed: another one reports at once, and its agent ends", func(t *testing.T) {
 		r := c.count(t, shared)
 		agent := r.agent()
 		began := time.Now()
 		dies(t, r.runner)
-		if why := decode[entry.SessionOrphaned](t, r.ends("failed")); !strings.Contains(why.Reason, "137") {
+		if why := decode[entry.PiFailed](t, r.ends("failed")); !strings.Contains(why.Error, "the runner was killed") || why.Phase != entry.PhaseObservation {
 			t.Errorf("it says %+v", why)
 		}
 		if took := time.Since(began); took > 5*time.Second {
@@ -369,6 +371,25 @@ func TestNoRunIsLostWhateverDies(t *testing.T) {
 		}
 		r.goes()
 		r.ends("completed")
+	})
+	t.Run("the runner is killed while the door is away: what it could not post comes", func(t *testing.T) {
+		r := c.count(t, shared)
+		if err := c.server.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		before := r.step()
+		r.steps(20)
+		dies(t, r.runner)
+		if err := c.server.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if why := decode[entry.PiFailed](t, r.ends("failed")); !strings.Contains(why.Error, "the runner was killed") {
+			t.Errorf("it says %+v", why)
+		}
+		// The runner had not read the last steps, perhaps, when it was killed.
+		if want := fmt.Sprintf("step %d", before+15); !strings.Contains(r.words(), want) {
+			t.Errorf("%q is lost:\n%s", want, r.words())
+		}
 	})
 	t.Run("the sandbox is killed: the run is lost, and continues in another one", func(t *testing.T) {
 		r := c.count(t, "")

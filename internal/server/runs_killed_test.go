@@ -229,15 +229,17 @@ func (a *agents) runner(t *testing.T, thread string) string {
 	return commandLine(r.runner)[0]
 }
 
-// runnerKilled kills the runner. The run is lost at once, its agent and the agent's command end, and the files stay in the
-// sandbox.
+// runnerKilled kills the runner. The run fails at once, its agent and the agent's command end, and the tree is saved.
 func (a *agents) runnerKilled(t *testing.T, agent string) {
 	w := a.waits(t, "runner", agent)
 	began := time.Now()
 	dies(t, w.run.runner)
-	run := w.ended(t, w.thread, w.epoch, "running", "says: I wait for runner.", "lost: its runner ended without a report (exit 137)", "failed")
-	if !strings.Contains(run.Error, "its runner ended without a report") {
-		t.Errorf("the cause is %q", run.Error)
+	run := w.ended(t, w.thread, w.epoch, "running", "says: I wait for runner.", "reports: failed", "fails", "failed")
+	if !strings.Contains(run.Error, "the runner was killed, and the agent with it") || run.FailurePhase != entry.PhaseObservation {
+		t.Errorf("the cause is %q in phase %q", run.Error, run.FailurePhase)
+	}
+	if !strings.Contains(a.patch(t, run), w.file()) {
+		t.Error("the untracked file is not in the saved changes")
 	}
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %s", took)
