@@ -44,7 +44,19 @@ type typed struct {
 	bytes  int
 }
 
-func (ts *keyboards) of(key ttyKey) *keyboard {
+// find returns the keyboard of a key, or nil.
+func (ts *keyboards) find(key ttyKey) *keyboard {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	k := ts.by[key]
+	if k != nil {
+		k.last = time.Now()
+	}
+	return k
+}
+
+// add returns the keyboard of a key, which it makes if there is none.
+func (ts *keyboards) add(key ttyKey) *keyboard {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	now := time.Now()
@@ -94,7 +106,14 @@ func (a *app) typeKeys(w http.ResponseWriter, r *http.Request) error {
 
 // typeInto types the keys of a tab's request. It fails if the command takes no more input now; the tab then repeats the request.
 func (a *app) typeInto(ctx context.Context, key ttyKey, tab string, number int64, again bool, data []byte) error {
-	t := a.keyboards.of(key)
+	t := a.keyboards.find(key)
+	if t == nil {
+		// Anybody can send any address, so that only those who may write to the command get a keyboard.
+		if _, err := a.services.threads.WriteInput(ctx, joining(key)); err != nil {
+			return err
+		}
+		t = a.keyboards.add(key)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before, known := t.tabs[tab]
@@ -120,7 +139,7 @@ func (a *app) typeInto(ctx context.Context, key ttyKey, tab string, number int64
 func (a *app) write(ctx context.Context, key ttyKey, data []byte) (taken int, err error) {
 	began := time.Now()
 	for taken < len(data) {
-		at, err := a.services.threads.WriteInput(ctx, &arbev1.WriteInputRequest{ThreadId: key.thread, CommandId: key.command, Join: true})
+		at, err := a.services.threads.WriteInput(ctx, joining(key))
 		if err != nil {
 			return taken, err
 		}
@@ -141,6 +160,11 @@ func (a *app) write(ctx context.Context, key ttyKey, data []byte) (taken int, er
 	return taken, nil
 }
 
+// joining asks for the position of a command's input.
+func joining(key ttyKey) *arbev1.WriteInputRequest {
+	return &arbev1.WriteInputRequest{ThreadId: key.thread, CommandId: key.command, Join: true}
+}
+
 // sendReplies types the terminal's answers until the tty ends.
 func (a *app) sendReplies(t *tty) {
 	for {
@@ -148,7 +172,7 @@ func (a *app) sendReplies(t *tty) {
 		case <-t.ctx.Done():
 			return
 		case reply := <-t.replies:
-			k := a.keyboards.of(t.key)
+			k := a.keyboards.add(t.key)
 			k.mu.Lock()
 			_, _ = a.write(t.ctx, t.key, reply) // without an answer, programs use defaults
 			k.mu.Unlock()

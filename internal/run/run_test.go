@@ -465,6 +465,27 @@ func TestAServerThatStops(t *testing.T) {
 	told(t, w, child, "completed")
 }
 
+// A server remembers nothing of runs that have ended, so that a long life costs no memory.
+func TestEndedRunsAreForgotten(t *testing.T) {
+	ended := make(chan struct{})
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+		must(t, r.w.runs.Sweep(r.ctx)) // it sees the run
+		if r.w.runs.Remembered() == 0 {
+			t.Error("a run that posts is not remembered")
+		}
+		r.completes("done", 0)
+		close(ended)
+	})
+	child := w.spawn("Work.")
+	w.ends(child.ID, 1, thread.Completed)
+	<-ended
+	must(t, w.runs.Sweep(t.Context()))
+	if n := w.runs.Remembered(); n != 0 {
+		t.Errorf("%d things are remembered", n)
+	}
+}
+
 // A runner that ends no agent whose time is over is ended by the server.
 func TestARunThatExceedsItsTime(t *testing.T) {
 	w := setup(t, func(r *runner) {

@@ -54,7 +54,9 @@ func TestALongResultIsKeptWhole(t *testing.T) {
 	const canary = "canary-5up3r-s3cr3t"
 	whole := strings.Repeat("a line of output\n", 5000) + canary + "\n"
 	var all *artifact.Artifacts
+	tried := make(chan struct{}) // closed when the runner has tried everything
 	w := setup(t, func(r *runner) {
+		defer close(tried)
 		r.must(entry.Heartbeat{Epoch: 1, Phase: "tool"})
 		id := entry.RunEntryID(1, r.next)
 		r.ok(r.w.runs.KeepWhole(r.ctx, r.by, id, []byte(whole)))
@@ -94,6 +96,7 @@ func TestALongResultIsKeptWhole(t *testing.T) {
 	child, err := w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: w.home, Text: "Work.", Environment: env.ID})
 	must(t, err)
 	results := of[entry.PiToolResult](w.ends(child.ID, 1, thread.Completed))
+	<-tried
 	if len(results) != 2 || results[0].Details.WholeBytes != int64(len(whole)) || results[1].Details.ArtifactID != "" {
 		t.Fatalf("the log has %+v", results)
 	}

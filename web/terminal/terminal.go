@@ -13,7 +13,7 @@ import "unicode/utf8"
 
 const (
 	// KeptLines is how many lines are kept above the screen.
-	KeptLines = 1000
+	KeptLines = 500
 	// MaxRows and MaxColumns limit the size of a terminal.
 	MaxRows, MaxColumns = 150, 300
 	// maxTitle limits the title, in characters.
