@@ -190,6 +190,8 @@ type runView struct {
 	Result     string     `json:"result,omitempty"`
 	PatchID    string     `json:"patch_artifact_id,omitempty"`
 	CostMicros int64      `json:"cost_micros,omitempty"`
+	// TreeMicros is the cost so far of all runs of the thread and of the threads below it.
+	TreeMicros int64 `json:"tree_cost_micros,omitempty"`
 }
 
 func viewRun(r *arbev1.Run) runView {
@@ -201,25 +203,19 @@ func viewRun(r *arbev1.Run) runView {
 	return v
 }
 
-// lastRun returns the last run of a thread.
-func lastRun(ctx context.Context, c *arbe.Client, thread string) (*arbev1.Run, error) {
-	page, err := c.Runs.ListRuns(ctx, &arbev1.ListRunsRequest{ThreadId: thread, Limit: 1})
-	if err != nil {
-		return nil, err
-	}
-	if len(page.GetRuns()) == 0 {
-		return nil, fault.New(fault.Precondition, "no coding agent has run in this thread", "see the thread with: arbe thread show "+thread)
-	}
-	return page.GetRuns()[0], nil
-}
-
 // showRun shows how the last run of a thread ended, and returns its outcome as an exit code.
 func (a *app) showRun(ctx context.Context, c *arbe.Client, thread string) error {
-	r, err := lastRun(ctx, c, thread)
+	page, err := c.Runs.ListRuns(ctx, &arbev1.ListRunsRequest{ThreadId: thread, Limit: 1})
 	if err != nil {
 		return err
 	}
-	if err := a.show(thread, viewRun(r), func() string { return runWords(r) }); err != nil {
+	if len(page.GetRuns()) == 0 {
+		return fault.New(fault.Precondition, "no coding agent has run in this thread", "see the thread with: arbe thread show "+thread)
+	}
+	r, tree := page.GetRuns()[0], page.GetTreeCostMicros()
+	v := viewRun(r)
+	v.TreeMicros = tree
+	if err := a.show(thread, v, func() string { return runWords(r) + treeWords(tree-v.CostMicros) }); err != nil {
 		return err
 	}
 	return runCode(r)
@@ -250,6 +246,14 @@ func runWords(r *arbev1.Run) string {
 		text += "\n\nits changes: arbe artifact get " + r.GetPatchArtifactId()
 	}
 	return text
+}
+
+// treeWords says what other runs of the same thread, and of those below it, cost.
+func treeWords(micros int64) string {
+	if micros <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("\n\nearlier runs, and what was delegated, cost $%.2f", float64(micros)/1e6)
 }
 
 // runCode returns the exit code for a run.

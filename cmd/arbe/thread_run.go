@@ -154,9 +154,10 @@ func threadPrune(a *app) *cobra.Command {
 // The exit codes of arbe thread diagnose.
 const exitRunFailed, exitRunStalled = 2, 3
 
-// stalledAfter is how long a run may be silent before it counts as stalled. A running agent sends heartbeats, even if the log
-// has nothing new because a tool call takes long.
-const stalledAfter = 2 * time.Minute
+// stalledAfter is how long a run may take to begin before it counts as stalled, and silentAfter how long one that has begun may
+// be silent. A running agent sends heartbeats every few seconds, even if the log shows nothing. The server ends a run that has
+// been silent for run_silence, 90 seconds by default.
+const stalledAfter, silentAfter = 2 * time.Minute, time.Minute
 
 // diagnosisView is the state of a thread's last run, as JSON.
 type diagnosisView struct {
@@ -229,7 +230,7 @@ func diagnosis(t *arbev1.Thread, runs []*arbev1.Run) (v diagnosisView, code int)
 		switch {
 		case r.GetStatus() == "failed":
 			v.Why, v.Next, code = r.GetError(), first(r.GetNext(), "arbe thread resume "+t.GetId()), exitRunFailed
-		case r.GetStatus() == "running" && silent > stalledAfter:
+		case r.GetStatus() == "running" && silent > silentAfter:
 			v.Why, v.Next, code = "its runner was not heard for "+silent.Round(time.Second).String(), "wait, or stop it: arbe thread stop "+t.GetId(), exitRunStalled
 		case r.GetStatus() != "running" && r.GetFailurePhase() != "":
 			v.Why, v.Next = r.GetError(), r.GetNext()

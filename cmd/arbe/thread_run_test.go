@@ -28,6 +28,7 @@ func TestDiagnosisAndItsExitCode(t *testing.T) {
 		"a run at work":                   {thread: &arbev1.Thread{AgentId: "pi", LastActivityAt: ago(time.Second)}, runs: run("running"), stage: "execution"},
 		"a run whose tool call is long":   {thread: &arbev1.Thread{AgentId: "pi", LastActivityAt: ago(time.Hour), LastRun: &arbev1.LastRun{HeartbeatAt: ago(5 * time.Second)}}, runs: run("running"), stage: "execution"},
 		"a run without heartbeats":        {thread: &arbev1.Thread{AgentId: "pi", LastActivityAt: ago(time.Hour), LastRun: &arbev1.LastRun{HeartbeatAt: ago(3 * time.Minute)}}, runs: run("running"), stage: "execution", code: exitRunStalled},
+		"a run that was just silent":      {thread: &arbev1.Thread{AgentId: "pi", LastActivityAt: ago(time.Hour), LastRun: &arbev1.LastRun{HeartbeatAt: ago(70 * time.Second)}}, runs: run("running"), stage: "execution", code: exitRunStalled},
 		"a run that was never heard":      {thread: &arbev1.Thread{AgentId: "pi", LastActivityAt: ago(3 * time.Minute), LastRun: &arbev1.LastRun{}}, runs: run("running"), stage: "execution", code: exitRunStalled},
 		"a run that failed":               {thread: &arbev1.Thread{AgentId: "pi", LastActivityAt: ago(time.Hour)}, runs: run("failed"), stage: "dispatch", code: exitRunFailed},
 		"a run that was completed":        {thread: &arbev1.Thread{AgentId: "pi", LastActivityAt: ago(time.Hour)}, runs: run("completed"), stage: "ended"},

@@ -14,7 +14,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
@@ -91,19 +90,8 @@ func TestAnotherMemberAnswersAnAgent(t *testing.T) {
 			}
 		}
 	})
-	houses := w.houses()
-	member := func(name string) db.Scope {
-		t.Helper()
-		id, err := houses.CreatePerson(t.Context(), name)
-		must(t, err)
-		token, _, err := houses.CreateInvite(t.Context(), w.scope, house.Regular, "", 0)
-		must(t, err)
-		_, err = houses.Join(t.Context(), id, token)
-		must(t, err)
-		return db.Scope{House: w.scope.House, Agent: id}
-	}
-	bob, cleo := member("Bob"), member("Cleo")
-	stranger, err := houses.CreatePerson(t.Context(), "Eve")
+	bob, cleo := w.member("Bob"), w.member("Cleo")
+	stranger, err := w.houses().CreatePerson(t.Context(), "Eve")
 	must(t, err)
 	arbe, err := w.bots.GetByHandle(t.Context(), w.scope, "arbe")
 	must(t, err)

@@ -80,6 +80,19 @@ func (w *world) houses() *house.Houses {
 }
 
 // start starts the server of the world.
+// member returns a new person of the house.
+func (w *world) member(name string) db.Scope {
+	w.t.Helper()
+	houses := w.houses()
+	id, err := houses.CreatePerson(w.t.Context(), name)
+	must(w.t, err)
+	token, _, err := houses.CreateInvite(w.t.Context(), w.scope, house.Regular, "", 0)
+	must(w.t, err)
+	_, err = houses.Join(w.t.Context(), id, token)
+	must(w.t, err)
+	return db.Scope{House: w.scope.House, Agent: id}
+}
+
 func (w *world) start(tune ...func(*dispatch.Config)) {
 	w.t.Helper()
 	logger := slog.New(slog.DiscardHandler)

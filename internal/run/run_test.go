@@ -258,14 +258,13 @@ func TestTwoContinueAtOnce(t *testing.T) {
 	w := setup(t, func(r *runner) { r.completes("done", r.w.get(r.by.Thread).Tail) })
 	child := w.spawn("Work.")
 	w.ends(child.ID, 1, thread.Completed)
-	another, err := w.bots.GetByHandle(t.Context(), w.scope, "arbe")
-	must(t, err)
+	another := w.member("Bob")
 	var all sync.WaitGroup
 	for i := range 5 {
 		all.Go(func() {
 			scope := w.scope
 			if i%2 == 1 {
-				scope.Agent = another.ID
+				scope = another
 			}
 			if c, err := w.runs.Continue(t.Context(), scope, child.ID, run.Resume{}); err != nil || c.Epoch < 2 {
 				t.Errorf("it continues as %d: %v", c.Epoch, err)
@@ -278,7 +277,7 @@ func TestTwoContinueAtOnce(t *testing.T) {
 		t.Errorf("%d runs, and %d chats", w.driver.launched(), len(chats))
 	}
 	box := w.get(child.ID).Sandbox
-	_, err = w.runs.Continue(t.Context(), w.scope, child.ID, run.Resume{Fresh: true})
+	_, err := w.runs.Continue(t.Context(), w.scope, child.ID, run.Resume{Fresh: true})
 	must(t, err)
 	epoch := w.get(child.ID).Run.Epoch
 	if w.get(child.ID).Status != thread.Running {
@@ -594,7 +593,7 @@ func TestADeletedThreadWhoseChildRuns(t *testing.T) {
 	})
 	parent, err := w.threads.Create(t.Context(), w.scope, thread.Draft{Name: "above"})
 	must(t, err)
-	_, err = w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: parent.ID, Text: "Work."})
+	child, err := w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: parent.ID, Text: "Work."})
 	must(t, err)
 	<-begun
 	must(t, w.d.DeleteThread(t.Context(), w.scope, parent.ID))
@@ -604,6 +603,27 @@ func TestADeletedThreadWhoseChildRuns(t *testing.T) {
 	case <-ended:
 	case <-ctx.Done():
 		t.Error("its runner goes on")
+	}
+	if _, err := w.threads.Get(t.Context(), w.scope, child.ID); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("the child is left: %v", err)
+	}
+}
+
+// A task that names no environment gets that of the thread above.
+func TestTheEnvironmentOfATask(t *testing.T) {
+	w := setup(t, func(r *runner) { r.completes("done", 0) })
+	env, err := w.boxes.CreateEnvironment(t.Context(), w.scope, "above", sandbox.Recipe{})
+	must(t, err)
+	other, err := w.boxes.CreateEnvironment(t.Context(), w.scope, "other", sandbox.Recipe{})
+	must(t, err)
+	parent, err := w.threads.Create(t.Context(), w.scope, thread.Draft{Name: "above", Environment: env.ID})
+	must(t, err)
+	for named, want := range map[string]string{"": env.ID, other.ID: other.ID} {
+		child, err := w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: parent.ID, Text: "Work.", Environment: named})
+		must(t, err)
+		if child.Environment != want {
+			t.Errorf("named %q, the environment is %q, want %q", named, child.Environment, want)
+		}
 	}
 }
 

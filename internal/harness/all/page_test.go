@@ -19,6 +19,9 @@ func TestRuntimesPage(t *testing.T) {
 	yes := map[bool]string{true: "yes", false: "no"}
 	for _, h := range all.Harnesses {
 		i := h.Info()
+		if !i.Interrupt || !i.SameBox || !i.FreshBox { // the page says so of all of them
+			t.Errorf("%s cannot be stopped, or not go on: %+v", i.Name, i)
+		}
 		var dialects []string
 		for _, d := range i.Dialects {
 			dialects = append(dialects, string(d))
