@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -121,6 +122,13 @@ func BenchmarkDelegate(b *testing.B) {
 		}
 	}
 	reportPieces(b, "piece", seen)
+	rest, stop := context.WithCancel(b.Context())
+	go func() { // what is left of the answer
+		for models.Step(rest) == nil {
+		}
+	}()
+	awaitLong(b, c, thread, `"from":"running"`)
+	stop()
 
 	seen = nil
 	page := openPage(b, cfg, delegate("SLOW", box))
