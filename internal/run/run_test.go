@@ -128,7 +128,7 @@ func TestAnAgentThatCannotBeInstalled(t *testing.T) {
 	told(t, w, child, "failed")
 }
 
-// Messages wait until an agent has them, however many launches fail before, and each failure is told once.
+// Messages wait until an agent has received them, even if several launches fail first. The parent hears of each failure once.
 func TestMessagesOutliveLaunchesThatFail(t *testing.T) {
 	heard := make(chan []string, 1)
 	w := setup(t, func(r *runner) {

@@ -107,7 +107,7 @@ func (a *agents) last(t *testing.T, thread string) *arbev1.Run {
 }
 
 // ended waits for the end of a run, and checks that nothing is lost and nothing came twice: the log tells exactly this story
-// of the run, in this order; the row agrees with it; and the thread above was told once. It returns the run.
+// of the run, in this order; the row agrees with it; and the parent thread was told once. It returns the run.
 func (a *agents) ended(t *testing.T, thread string, epoch int64, story ...string) *arbev1.Run {
 	t.Helper()
 	c := client(t, a.cfg)
@@ -124,7 +124,7 @@ func (a *agents) ended(t *testing.T, thread string, epoch int64, story ...string
 		t.Errorf("the row says %s and the log %s (%v)", got.GetThread().GetStatus(), status, err)
 	}
 	if told := toldOf(t, c, a.parent.Id, thread)[epoch]; told != 1 {
-		t.Errorf("the thread above is told %d times of run %d", told, epoch)
+		t.Errorf("the parent thread was told %d times of run %d", told, epoch)
 	}
 	run := a.last(t, thread)
 	if run.Epoch != epoch || run.Status != status {
