@@ -12,11 +12,12 @@ const (
 // maxCollected limits a [Room], in bytes.
 const maxCollected = 4 << 20
 
-// Room is what is left of the memory for one answer that a [Reader] collects, so that an agent that never ends its answer
-// cannot use up the memory. The zero value is 4 MiB, which is more than the log keeps of an answer.
+// Room limits the memory that a [Reader] uses for one answer, because an agent may never end its answer. The zero value has
+// 4 MiB left, which is more than the log keeps of an answer.
 type Room struct{ used int }
 
-// Piece returns a piece of text, without its middle if there is too little room for it; empty if there is none.
+// Piece takes room for a piece of text and returns the piece. It cuts out the middle of a piece that is too long, and returns
+// an empty text if no room is left.
 func (r *Room) Piece(text string) string {
 	const note = 100 // what Middle adds
 	switch left := maxCollected - r.used; {
