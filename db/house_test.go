@@ -96,6 +96,7 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 	insert(`insert into reactions (house_id, thread_id, stream_id, seq, agent_id, emoji) select s.house_id, $2, s.id, 1, $3::uuid, '{👍}' from streams s
 		where s.house_id = $1 limit 1 returning house_id`, h.id, h.chat, h.owner)
 	insert("insert into spending (house_id, day, thread_id) values ($1, now(), $2) returning house_id", h.id, h.chat)
+	insert("insert into member_spending (house_id, day, agent_id) values ($1, now(), $2) returning house_id", h.id, h.owner)
 	insert("insert into run_calls (house_id, thread_id, epoch, agent_id, root, model, lapses_at, reserved_micros) values ($1, $2, 1, $3, 'e1', 'anthropic/claude', now(), 1) returning house_id", h.id, h.chat, h.bot)
 	insert("insert into server_calls (id, house_id, question) values (gen_random_uuid(), $1, '{}') returning house_id", h.id)
 	insert("insert into login_sessions (hash, agent_id, expires_at) values ($1, $2, now() + interval '1 hour') returning 'ok'", []byte(h.id), h.owner)

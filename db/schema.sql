@@ -23,6 +23,23 @@ CREATE FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, 
   select public.notice(public.current_house(), p_thread, p_agents, p_kind, p_seq)
 $$;
 
+CREATE FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+declare
+  person uuid := person_of_root(p_root);
+begin
+  insert into spending as s (house_id, day, thread_id, charged_micros, own_micros, cost_unknown, calls)
+    values (p_house, p_day, p_thread, p_charged, p_own, p_unknown, 1)
+    on conflict (house_id, day, thread_id) do update set charged_micros = s.charged_micros + excluded.charged_micros,
+      own_micros = s.own_micros + excluded.own_micros, cost_unknown = s.cost_unknown or excluded.cost_unknown, calls = s.calls + 1;
+  if person is not null and p_charged + p_own > 0 then
+    insert into member_spending as m (house_id, day, agent_id, micros) values (p_house, p_day, person, p_charged + p_own)
+      on conflict (house_id, day, agent_id) do update set micros = m.micros + excluded.micros;
+  end if;
+end $$;
+
 CREATE FUNCTION public.agent_renamed() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -1181,6 +1198,18 @@ CREATE FUNCTION public.person_artifact_bytes(p_house text) RETURNS bigint
     and exists (select from public.artifacts a where a.blob_id = b.id)
 $$;
 
+CREATE FUNCTION public.person_of_root(p_root text) RETURNS uuid
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+begin
+  return (select a.id from threads t
+    left join streams s on s.house_id = t.house_id and s.name = t.stream_id
+    left join entries e on e.stream_id = s.id and e.id = substr(p_root, strpos(p_root, '/') + 1)
+    join agents a on a.id = coalesce(e.author_agent_id, case when split_part(p_root, '/', 2) = 'run-' || t.run_epoch then t.asked_by end) and a.kind = 'human'
+    where t.id = split_part(p_root, '/', 1));
+end $$;
+
 CREATE FUNCTION public.persons_of(p_houses text[]) RETURNS TABLE(house text, person text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1361,6 +1390,15 @@ begin
 exception when others then
   return null;
 end $_$;
+
+CREATE FUNCTION public.set_tree() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+begin
+  new.tree_id := tree_of(new.thread_id);
+  return new;
+end $$;
 
 CREATE FUNCTION public.set_updated_at() RETURNS trigger
     LANGUAGE plpgsql
@@ -1550,6 +1588,20 @@ begin
   return query
     select s.id from streams s join threads t on t.stream_id = s.name and t.house_id = s.house_id
       where s.id = any (p_streams) and t.id <> all (coalesce(mine, '{}'));
+end $$;
+
+CREATE FUNCTION public.tree_of(p_thread text) RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+begin
+  return coalesce((
+    with recursive above as (
+      select t.id, t.parent_thread_id, 1 as depth from threads t where t.id = p_thread
+      union all
+      select t.id, t.parent_thread_id, a.depth + 1 from above a join threads t on t.id = a.parent_thread_id where a.depth < 100
+    )
+    select a.id from above a order by a.depth desc limit 1), p_thread);
 end $$;
 
 CREATE FUNCTION public.undecided(p_streams bigint[]) RETURNS TABLE(stream_id bigint, house_id text, thread_id text, decided bigint, tail bigint, direct text, driver text, answering text, settled boolean, people text[], roster bigint)
@@ -2326,6 +2378,16 @@ COMMENT ON COLUMN public.machines.id IS 'The identity of a directory of sandboxe
 
 COMMENT ON COLUMN public.machines.seen_at IS 'When a server of the machine last reported.';
 
+CREATE TABLE public.member_spending (
+    house_id text NOT NULL,
+    day date NOT NULL,
+    agent_id uuid NOT NULL,
+    micros bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT member_spending_micros_check CHECK ((micros >= 0))
+);
+
+COMMENT ON TABLE public.member_spending IS 'What follows from the messages of a person cost in a house and a day (UTC), in millionths of a US dollar: a part of spending.';
+
 CREATE TABLE public.migration_digests (
     version bigint NOT NULL,
     sha256 bytea NOT NULL
@@ -2665,7 +2727,8 @@ CREATE TABLE public.spending (
     charged_micros bigint DEFAULT 0 NOT NULL,
     own_micros bigint DEFAULT 0 NOT NULL,
     cost_unknown boolean DEFAULT false NOT NULL,
-    calls bigint DEFAULT 0 NOT NULL
+    calls bigint DEFAULT 0 NOT NULL,
+    tree_id text NOT NULL
 );
 
 COMMENT ON TABLE public.spending IS 'What the models of a thread cost in a day (UTC): the sums of model_calls and run_calls. It outlives the thread, because the house''s limits count it.';
@@ -2673,6 +2736,8 @@ COMMENT ON TABLE public.spending IS 'What the models of a thread cost in a day (
 COMMENT ON COLUMN public.spending.charged_micros IS 'The calls with keys of the installation, also those whose price is not known.';
 
 COMMENT ON COLUMN public.spending.own_micros IS 'The calls with keys of the house whose price is known.';
+
+COMMENT ON COLUMN public.spending.tree_id IS 'The thread above the thread and all its parents, see tree_of. It is the thread itself if that was deleted before.';
 
 ALTER TABLE public.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.streams_id_seq
@@ -3305,6 +3370,9 @@ ALTER TABLE ONLY public.login_sessions
 ALTER TABLE ONLY public.machines
     ADD CONSTRAINT machines_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.member_spending
+    ADD CONSTRAINT member_spending_pkey PRIMARY KEY (house_id, day, agent_id);
+
 ALTER TABLE ONLY public.members
     ADD CONSTRAINT members_pkey PRIMARY KEY (house_id, agent_id);
 
@@ -3870,6 +3938,8 @@ CREATE TRIGGER revoke_keys AFTER DELETE ON public.members FOR EACH ROW WHEN ((ol
 
 CREATE TRIGGER revoke_keys_of_demoted AFTER UPDATE OF role ON public.members FOR EACH ROW WHEN (((old.role = 'owner'::text) AND (new.role <> 'owner'::text))) EXECUTE FUNCTION public.revoke_keys_of_maker();
 
+CREATE TRIGGER set_tree BEFORE INSERT ON public.spending FOR EACH ROW EXECUTE FUNCTION public.set_tree();
+
 CREATE TRIGGER threads_set_updated_at BEFORE UPDATE ON public.threads FOR EACH ROW WHEN ((NOT ((old.active_at IS DISTINCT FROM new.active_at) OR (old.running_id IS DISTINCT FROM new.running_id) OR ((old.heartbeat_at IS DISTINCT FROM new.heartbeat_at) AND (old.status = new.status))))) EXECUTE FUNCTION public.set_updated_at();
 
 ALTER TABLE ONLY public.activation_policies
@@ -3976,6 +4046,12 @@ ALTER TABLE ONLY public.login_links
 
 ALTER TABLE ONLY public.login_sessions
     ADD CONSTRAINT login_sessions_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.member_spending
+    ADD CONSTRAINT member_spending_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.member_spending
+    ADD CONSTRAINT member_spending_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.members
     ADD CONSTRAINT members_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
@@ -4159,6 +4235,8 @@ CREATE POLICY made ON public.api_keys FOR INSERT TO arbe_app WITH CHECK (((creat
    FROM public.members m
   WHERE ((m.house_id = public.current_house()) AND (m.agent_id = public.current_agent()) AND (m.role = 'owner'::text))))))));
 
+ALTER TABLE public.member_spending ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.members ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.model_calls ENABLE ROW LEVEL SECURITY;
@@ -4263,6 +4341,8 @@ CREATE POLICY tenant ON public.houses TO arbe_app USING ((id = public.current_ho
 
 CREATE POLICY tenant ON public.invites TO arbe_app USING ((house_id = public.current_house()));
 
+CREATE POLICY tenant ON public.member_spending TO arbe_app USING ((house_id = public.current_house()));
+
 CREATE POLICY tenant ON public.members TO arbe_app USING ((house_id = public.current_house())) WITH CHECK ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.model_calls TO arbe_app USING ((house_id = public.current_house()));
@@ -4324,6 +4404,9 @@ GRANT ALL ON FUNCTION public.active_turns(p_older interval) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, p_seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, p_seq bigint) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.agent_renamed() FROM PUBLIC;
 
@@ -4523,6 +4606,9 @@ REVOKE ALL ON FUNCTION public.pause_stream_of_thread() FROM PUBLIC;
 REVOKE ALL ON FUNCTION public.person_artifact_bytes(p_house text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.person_artifact_bytes(p_house text) TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.person_of_root(p_root text) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.person_of_root(p_root text) TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.persons_of(p_houses text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.persons_of(p_houses text[]) TO arbe_app;
 
@@ -4551,6 +4637,8 @@ GRANT ALL ON FUNCTION public.running_threads(p_after text, p_most integer) TO ar
 REVOKE ALL ON FUNCTION public.said_last(p_stream bigint, p_upto bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.said_text(p_type text, p_payload json) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.set_tree() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.set_updated_at() FROM PUBLIC;
 
@@ -4582,6 +4670,9 @@ GRANT ALL ON FUNCTION public.touch_streams(p_ids bigint[], p_times timestamp wit
 
 REVOKE ALL ON FUNCTION public.touch_threads(p_streams bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.touch_threads(p_streams bigint[]) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.tree_of(p_thread text) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.tree_of(p_thread text) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.undecided(p_streams bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.undecided(p_streams bigint[]) TO arbe_app;
@@ -4722,6 +4813,8 @@ GRANT SELECT,INSERT ON TABLE public.login_links TO arbe_app;
 GRANT SELECT,INSERT,DELETE ON TABLE public.login_sessions TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.machines TO arbe_app;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.member_spending TO arbe_app;
 
 GRANT SELECT,INSERT ON TABLE public.model_calls TO arbe_app;
 

@@ -53,29 +53,30 @@ func (a *app) botsView(r *http.Request) (v botsView, err error) {
 		return v, err
 	}
 	v.Bots, v.More, v.Tools = res.Bots, res.NextPageToken, known.Tools
-	v.Used, v.Limit = used.UsedToday, amountOrNone(used.House.GetLimits().GetHouseUsdDay())
+	limits := used.House.GetLimits()
+	v.Used, v.Limit, v.MemberLimit = used.UsedToday, amountOrNone(limits.GetHouseUsdDay()), amountOrNone(limits.GetMemberUsdDay())
 	if v.More == "" && !r.URL.Query().Has("page") { // the pages of a longer list are not live
 		v.Layout.Also = []topic{{"bots", house, botRows{house, v.Bots}.cursor()}}
 	}
 	return v, nil
 }
 
-// limitHouse sets what the bots of a house may cost in a day; an empty field sets the default.
+// limitHouse sets what the bots of a house may cost in a day, together and for one person; an empty field sets the default.
 func (a *app) limitHouse(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	house, text := r.PathValue("house"), strings.TrimSpace(r.PostFormValue("house_usd_day"))
+	house, text, member := r.PathValue("house"), strings.TrimSpace(r.PostFormValue("house_usd_day")), strings.TrimSpace(r.PostFormValue("member_usd_day"))
 	wrong, status := problems{}, http.StatusBadRequest
-	amount := amountOf("house_usd_day", text, wrong)
+	limits := &arbev1.HouseLimits{HouseUsdDay: amountOf("house_usd_day", text, wrong), MemberUsdDay: amountOf("member_usd_day", member, wrong)}
 	if len(wrong) == 0 {
-		_, failed := a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Limits: &arbev1.HouseLimits{HouseUsdDay: amount}})
+		_, failed := a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Limits: limits})
 		if failed == nil {
 			http.Redirect(w, r, spendingPath(house), http.StatusSeeOther)
 			return nil
 		}
 		var err error
-		if wrong, err = problemsOf(failed, "house_usd_day"); err != nil {
+		if wrong, err = problemsOf(failed, "house_usd_day", "member_usd_day"); err != nil {
 			return err
 		}
 		status = faultOf(failed).Code.HTTPStatus()
@@ -84,7 +85,7 @@ func (a *app) limitHouse(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v.Limit, v.LimitWrong = text, wrong
+	v.Limit, v.MemberLimit, v.LimitWrong = text, member, wrong
 	return a.show(w, r, status, botsPage(v))
 }
 

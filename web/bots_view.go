@@ -19,10 +19,10 @@ type botsView struct {
 	Layout layout
 	Bots   []*arbev1.Bot
 	More   string
-	// Used is their cost today. Limit is the value of the limit's form, and LimitWrong its errors.
-	Used       *arbev1.HouseUsage
-	Limit      string
-	LimitWrong problems
+	// Used is their cost today. Limit and MemberLimit are the values of the limits' form, and LimitWrong its errors.
+	Used               *arbev1.HouseUsage
+	Limit, MemberLimit string
+	LimitWrong         problems
 	// Tools are all tools. Each says whether every bot of the house needs approval for it.
 	Tools []*arbev1.Tool
 }
@@ -100,6 +100,9 @@ func spentText(u *arbev1.HouseUsage) string {
 	text := fmt.Sprintf("$%.2f of $%.2f today", u.GetUsd(), u.GetUsdLimit())
 	if u.GetUsdUnknown() {
 		text += ", and calls of models whose price is unknown"
+	}
+	if limit := u.GetMemberUsdLimit(); limit > 0 {
+		text += fmt.Sprintf(". What you asked has cost $%.2f of $%.2f", u.GetMemberUsd(), limit)
 	}
 	if limit := u.GetPersonUsdLimit(); limit > 0 {
 		text += fmt.Sprintf(". With keys of the installation, the houses of its first owner have spent $%.2f of $%.2f", u.GetPersonUsd(), limit)

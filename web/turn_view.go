@@ -28,7 +28,7 @@ var modelReasons = []string{"no_model", "bad_key", "no_money", "unknown_model", 
 func mendOf(v transcript.TurnEnd) (page, path string) {
 	end := v.End
 	switch {
-	case end.Outcome == entry.TurnLimited && end.Reason == "house_usd_day":
+	case end.Outcome == entry.TurnLimited && (end.Reason == "house_usd_day" || end.Reason == "member_usd_day"):
 		return "The house's limit", spendingPath(v.House)
 	case end.Outcome == entry.TurnLimited && end.AgentID != "":
 		return "The bot's limits", botPath(v.House, end.AgentID) + "#f-" + url.PathEscape(end.Reason)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -14,47 +15,64 @@ import (
 )
 
 func houseLimit(a *app) *cobra.Command {
-	var house string
+	var house, member string
 	var reset bool
 	cmd := &cobra.Command{
 		Use:   "limit [USD]",
 		Short: "Show or set what the bots of a house may cost in a day",
 		Long: "Show what the bots of a house have cost since midnight UTC and what they may cost in a day or, with USD, set the\n" +
-			"latter in US dollars. A working bot stops at its next step when the limit is reached. After the limit was raised,\n" +
-			"retry its turn. With --reset the limit is the default of $50. Only owners set it.",
+			"latter in US dollars. --member limits what one person's messages and tasks cost in a day; 0 removes that limit. A\n" +
+			"working bot stops at its next step when a limit is reached. After the limit was raised, retry its turn. With\n" +
+			"--reset the limit of the house is the default of $50. Only owners set limits.",
 		Example: "  arbe house limit\n" +
-			"  arbe house limit 100",
+			"  arbe house limit 100\n" +
+			"  arbe house limit --member 5",
 		Args: takes(0, 1, "at most one amount in US dollars"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
 			if reset && len(args) > 0 {
 				return fault.New(fault.Invalid, "an amount and --reset are both given", "leave one out")
 			}
-			limits := new(arbev1.HouseLimits)
+			var amount, ofMember float64
+			var err error
 			if len(args) > 0 {
-				amount, err := strconv.ParseFloat(strings.TrimPrefix(args[0], "$"), 64)
-				if err != nil || !(amount > 0) {
+				if amount, err = strconv.ParseFloat(strings.TrimPrefix(args[0], "$"), 64); err != nil || !(amount > 0) {
 					return fault.Newf(fault.Invalid, "give one above 0, such as 25 or 0.50, or --reset for the default", "%q is not an amount in US dollars", args[0])
 				}
-				limits.HouseUsdDay = amount
+			}
+			if member != "" {
+				if ofMember, err = strconv.ParseFloat(strings.TrimPrefix(member, "$"), 64); err != nil {
+					return fault.Newf(fault.Invalid, "give one such as 5 or 0.50, or 0 for no limit", "--member: %q is not an amount in US dollars", member)
+				}
 			}
 			id, err := a.inHouse(ctx, c, house)
 			if err != nil {
 				return err
 			}
-			if reset || len(args) > 0 {
-				if _, err := c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: id, Limits: limits}); err != nil {
-					return err
-				}
-			}
 			got, err := c.Houses.GetHouse(ctx, &arbev1.GetHouseRequest{Id: id, Usage: true})
 			if err != nil {
 				return err
+			}
+			if reset || len(args) > 0 || member != "" { // a change replaces all limits
+				limits := cmp.Or(got.GetHouse().GetLimits(), new(arbev1.HouseLimits))
+				if reset || len(args) > 0 {
+					limits.HouseUsdDay = amount
+				}
+				if member != "" {
+					limits.MemberUsdDay = ofMember
+				}
+				if _, err := c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: id, Limits: limits}); err != nil {
+					return err
+				}
+				if got, err = c.Houses.GetHouse(ctx, &arbev1.GetHouseRequest{Id: id, Usage: true}); err != nil {
+					return err
+				}
 			}
 			return a.show(id, viewLimit(got), func() string { return limitWords(got.GetUsedToday()) })
 		}),
 	}
 	a.houseFlag(cmd, &house)
 	cmd.Flags().BoolVar(&reset, "reset", false, "use the default")
+	cmd.Flags().StringVar(&member, "member", "", "limit what follows from one person's messages in a day, in US dollars (`USD`)")
 	return cmd
 }
 
@@ -75,6 +93,9 @@ type limitView struct {
 	PersonLimit       float64 `json:"person_usd_day"`
 	InstallationLimit float64 `json:"installation_usd_day"`
 	InstallationSpent bool    `json:"installation_spent"`
+	// Member is what follows from the caller's messages; 0 as its limit means no limit.
+	Member      float64 `json:"member_usd_today"`
+	MemberLimit float64 `json:"member_usd_day"`
 }
 
 func viewLimit(got *arbev1.GetHouseResponse) limitView {
@@ -83,6 +104,7 @@ func viewLimit(got *arbev1.GetHouseResponse) limitView {
 		HouseID: got.GetHouse().GetId(), Limit: used.GetUsdLimit(), Default: got.GetHouse().GetLimits().GetHouseUsdDay() == 0,
 		Used: used.GetUsd(), Unknown: used.GetUsdUnknown(), Calls: used.GetCalls(), Shared: used.GetSharedUsd(), Person: used.GetPersonUsd(),
 		PersonLimit: used.GetPersonUsdLimit(), InstallationLimit: used.GetInstallationUsdLimit(), InstallationSpent: used.GetInstallationSpent(),
+		Member: used.GetMemberUsd(), MemberLimit: used.GetMemberUsdLimit(),
 	}
 }
 
@@ -91,6 +113,9 @@ func limitWords(used *arbev1.HouseUsage) string {
 	line := fmt.Sprintf("$%.2f of $%.2f today", used.GetUsd(), used.GetUsdLimit())
 	if used.GetUsdUnknown() {
 		line += ", and calls of models whose price is unknown"
+	}
+	if limit := used.GetMemberUsdLimit(); limit > 0 {
+		line += fmt.Sprintf("\nyou: $%.2f of $%.2f today", used.GetMemberUsd(), limit)
 	}
 	if limit := used.GetPersonUsdLimit(); limit > 0 {
 		line += fmt.Sprintf("\nwith keys of the installation: $%.2f of $%.2f today in all houses of this house's first owner", used.GetPersonUsd(), limit)

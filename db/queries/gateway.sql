@@ -21,10 +21,8 @@ with ended as (
   where id = @id and ended_at is null
   returning *
 )
-insert into spending as s (house_id, day, thread_id, charged_micros, own_micros, cost_unknown, calls)
-select house_id, (ended_at at time zone 'utc')::date, thread_id, charged_micros, case when @own::bool then cost_micros else 0 end, not cost_known, 1 from ended
-on conflict (house_id, day, thread_id) do update set charged_micros = s.charged_micros + excluded.charged_micros,
-  own_micros = s.own_micros + excluded.own_micros, cost_unknown = s.cost_unknown or excluded.cost_unknown, calls = s.calls + 1;
+select add_spending(house_id, thread_id, root, (ended_at at time zone 'utc')::date, charged_micros, case when @own::bool then cost_micros else 0 end, not cost_known)
+from ended;
 
 -- name: RunsUsed :many
 -- What the ended calls of the given runs of a thread used.

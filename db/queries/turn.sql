@@ -149,10 +149,8 @@ with new as (
   on conflict (turn_id, id) do nothing
   returning *
 )
-insert into spending as s (house_id, day, thread_id, charged_micros, own_micros, cost_unknown, calls)
-select house_id, (made_at at time zone 'utc')::date, thread_id, charged_micros, case when @own::bool then cost_micros else 0 end, not cost_known, 1 from new
-on conflict (house_id, day, thread_id) do update set charged_micros = s.charged_micros + excluded.charged_micros,
-  own_micros = s.own_micros + excluded.own_micros, cost_unknown = s.cost_unknown or excluded.cost_unknown, calls = s.calls + 1;
+select add_spending(new.house_id, new.thread_id, coalesce(t.root, ''), (new.made_at at time zone 'utc')::date, new.charged_micros,
+  case when @own::bool then new.cost_micros else 0 end, not new.cost_known) from new left join turns t on t.id = new.turn_id;
 
 -- name: TurnUsed :one
 select coalesce(sum(input), 0)::bigint as input, coalesce(sum(output), 0)::bigint as output, coalesce(sum(cache_read), 0)::bigint as cache_read,
@@ -161,11 +159,19 @@ select coalesce(sum(input), 0)::bigint as input, coalesce(sum(output), 0)::bigin
 from model_calls where turn_id = @turn_id;
 
 -- name: DayUsed :one
--- What a house has spent since midnight UTC, and how much of that in one of its threads.
+-- What a house has spent since midnight UTC, how much of that in the tree of one of its threads, and how much follows from the
+-- person of a root.
 select coalesce(sum(charged_micros + own_micros), 0)::bigint as house,
-  coalesce(sum(charged_micros + own_micros) filter (where thread_id = @thread_id::text), 0)::bigint as thread,
+  coalesce(sum(charged_micros + own_micros) filter (where tree_id = (select tree_of(@thread_id::text))), 0)::bigint as tree,
+  coalesce((select m.micros from member_spending m where m.house_id = @house_id and m.day = (now() at time zone 'utc')::date
+    and m.agent_id = (select person_of_root(@root::text))), 0)::bigint as member,
   coalesce(sum(charged_micros), 0)::bigint as charged, coalesce(bool_or(cost_unknown), false)::bool as cost_unknown, coalesce(sum(calls), 0)::bigint as calls
 from spending where house_id = @house_id and day = (now() at time zone 'utc')::date;
+
+-- name: MemberUsed :one
+-- What follows from the messages of a person has cost in a house since midnight UTC.
+select coalesce(sum(micros), 0)::bigint from member_spending
+where house_id = @house_id and day = (now() at time zone 'utc')::date and agent_id = @agent_id::uuid;
 
 -- name: RootUsed :one
 -- The cost of all turns and runs that follow from one entry of a person.

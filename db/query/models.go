@@ -398,6 +398,14 @@ type Member struct {
 	ReadFrom time.Time
 }
 
+// What follows from the messages of a person cost in a house and a day (UTC), in millionths of a US dollar: a part of spending.
+type MemberSpending struct {
+	HouseID string
+	Day     pgtype.Date
+	AgentID string
+	Micros  int64
+}
+
 // What each call of a model used. It outlives the thread, because the house's limits count it.
 type ModelCall struct {
 	HouseID  string
@@ -632,6 +640,8 @@ type Spending struct {
 	OwnMicros   int64
 	CostUnknown bool
 	Calls       int64
+	// The thread above the thread and all its parents, see tree_of. It is the thread itself if that was deleted before.
+	TreeID string
 }
 
 // A log. The log of a thread is named arbe-thread-{thread id}. A writer holds the lock of this row until commit, so positions have no gaps and follow commit order. The stream ends at its last entry; there is no counter.

@@ -253,26 +253,31 @@ func (q *Queries) ChargedToday(ctx context.Context, db DBTX) (ChargedTodayRow, e
 
 const dayUsed = `-- name: DayUsed :one
 select coalesce(sum(charged_micros + own_micros), 0)::bigint as house,
-  coalesce(sum(charged_micros + own_micros) filter (where thread_id = $1::text), 0)::bigint as thread,
+  coalesce(sum(charged_micros + own_micros) filter (where tree_id = (select tree_of($1::text))), 0)::bigint as tree,
+  coalesce((select m.micros from member_spending m where m.house_id = $2 and m.day = (now() at time zone 'utc')::date
+    and m.agent_id = (select person_of_root($3::text))), 0)::bigint as member,
   coalesce(sum(charged_micros), 0)::bigint as charged, coalesce(bool_or(cost_unknown), false)::bool as cost_unknown, coalesce(sum(calls), 0)::bigint as calls
 from spending where house_id = $2 and day = (now() at time zone 'utc')::date
 `
 
 type DayUsedRow struct {
 	House       int64
-	Thread      int64
+	Tree        int64
+	Member      int64
 	Charged     int64
 	CostUnknown bool
 	Calls       int64
 }
 
-// What a house has spent since midnight UTC, and how much of that in one of its threads.
-func (q *Queries) DayUsed(ctx context.Context, db DBTX, threadID string, houseID string) (DayUsedRow, error) {
-	row := db.QueryRow(ctx, dayUsed, threadID, houseID)
+// What a house has spent since midnight UTC, how much of that in the tree of one of its threads, and how much follows from the
+// person of a root.
+func (q *Queries) DayUsed(ctx context.Context, db DBTX, threadID string, houseID string, root string) (DayUsedRow, error) {
+	row := db.QueryRow(ctx, dayUsed, threadID, houseID, root)
 	var i DayUsedRow
 	err := row.Scan(
 		&i.House,
-		&i.Thread,
+		&i.Tree,
+		&i.Member,
 		&i.Charged,
 		&i.CostUnknown,
 		&i.Calls,
@@ -475,10 +480,8 @@ with new as (
   on conflict (turn_id, id) do nothing
   returning house_id, thread_id, turn_id, id, agent_id, model, input, output, cache_read, cache_write, cost_micros, cost_known, estimated, made_at, charged_micros
 )
-insert into spending as s (house_id, day, thread_id, charged_micros, own_micros, cost_unknown, calls)
-select house_id, (made_at at time zone 'utc')::date, thread_id, charged_micros, case when $1::bool then cost_micros else 0 end, not cost_known, 1 from new
-on conflict (house_id, day, thread_id) do update set charged_micros = s.charged_micros + excluded.charged_micros,
-  own_micros = s.own_micros + excluded.own_micros, cost_unknown = s.cost_unknown or excluded.cost_unknown, calls = s.calls + 1
+select add_spending(new.house_id, new.thread_id, coalesce(t.root, ''), (new.made_at at time zone 'utc')::date, new.charged_micros,
+  case when $1::bool then new.cost_micros else 0 end, not new.cost_known) from new left join turns t on t.id = new.turn_id
 `
 
 type InsertModelCallParams struct {
@@ -759,6 +762,19 @@ func (q *Queries) LockTurn(ctx context.Context, db DBTX, id string) (Turn, error
 		&i.AskedThink,
 	)
 	return i, err
+}
+
+const memberUsed = `-- name: MemberUsed :one
+select coalesce(sum(micros), 0)::bigint from member_spending
+where house_id = $1 and day = (now() at time zone 'utc')::date and agent_id = $2::uuid
+`
+
+// What follows from the messages of a person has cost in a house since midnight UTC.
+func (q *Queries) MemberUsed(ctx context.Context, db DBTX, houseID string, agentID string) (int64, error) {
+	row := db.QueryRow(ctx, memberUsed, houseID, agentID)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const parkTurn = `-- name: ParkTurn :one

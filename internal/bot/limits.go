@@ -19,7 +19,7 @@ type Limits struct {
 	// long it may take, including the time that it waits for people.
 	RunUSD     float64 `json:"run_usd,omitempty"`
 	RunMinutes int     `json:"run_minutes,omitempty"`
-	// ThreadUSDDay is the daily cost (UTC) of all bots' turns in a thread, in US dollars, at which this bot stops there.
+	// ThreadUSDDay is the daily cost (UTC) of all bots in a tree of threads, in US dollars, at which this bot stops there.
 	ThreadUSDDay float64 `json:"thread_usd_day,omitempty"`
 	// AnswerMinutes limits how long the bot waits for a person's answer when it asks for approval.
 	AnswerMinutes int `json:"answer_minutes,omitempty"`
@@ -28,7 +28,7 @@ type Limits struct {
 // DefaultLimits are the limits of a bot that has none set. DefaultMaxima are the highest limits that can be set, unless the
 // operator sets others.
 var (
-	DefaultLimits = Limits{TurnSteps: 40, TurnTokens: 1_000_000, TurnUSD: 1, TurnMinutes: 30, RunUSD: 5, RunMinutes: 24 * 60, ThreadUSDDay: 10, AnswerMinutes: 24 * 60}
+	DefaultLimits = Limits{TurnSteps: 40, TurnTokens: 1_000_000, TurnUSD: 1, TurnMinutes: 30, RunUSD: 5, RunMinutes: 24 * 60, ThreadUSDDay: 20, AnswerMinutes: 24 * 60}
 	DefaultMaxima = Limits{TurnSteps: 200, TurnTokens: 20_000_000, TurnUSD: 20, TurnMinutes: 240, RunUSD: 100, RunMinutes: 3 * 24 * 60, ThreadUSDDay: 10_000, AnswerMinutes: 7 * 24 * 60}
 )
 

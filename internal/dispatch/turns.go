@@ -347,7 +347,7 @@ func (d *Dispatcher) endWaiting(ctx context.Context, waiting []turn.Turn) (err e
 // UsedToday returns the usage of the scope's house's turns since midnight UTC.
 func (d *Dispatcher) UsedToday(ctx context.Context, scope db.Scope) (used turn.Used, err error) {
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		used, err = turn.UsedTodayTx(ctx, tx, scope.House)
+		used, err = turn.UsedTodayTx(ctx, tx, scope.House, scope.Agent)
 		return err
 	})
 	return used, err

@@ -755,6 +755,7 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 		"turn_tokens":    {turn.Limits{Tokens: 1190}, entry.LimitNear{Used: 960, Max: 1190}},
 		"turn_usd":       {turn.Limits{Micros: 5900}, entry.LimitNear{Used: 0.0048, Max: 0.0059}},
 		"thread_usd_day": {turn.Limits{ThreadMicros: 5900}, entry.LimitNear{Used: 0.0048, Max: 0.0059}},
+		"member_usd_day": {turn.Limits{MemberMicros: 5900}, entry.LimitNear{Used: 0.0048, Max: 0.0059}},
 		"house_usd_day":  {turn.Limits{HouseMicros: 5900}, entry.LimitNear{Used: 0.0048, Max: 0.0059}},
 	} {
 		t.Run(name, func(t *testing.T) {

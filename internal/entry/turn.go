@@ -221,7 +221,8 @@ func (f TurnFellBack) About(bot string) string {
 type LimitNear struct {
 	TurnID  string `json:"turn_id"`
 	AgentID string `json:"agent_id"`
-	// Limit names it: "turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day" or "house_usd_day".
+	// Limit names it: "turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day", "member_usd_day" or
+	// "house_usd_day".
 	Limit string `json:"limit"`
 	// Used and Max are in the unit that the name ends in.
 	Used float64 `json:"used"`
@@ -251,7 +252,9 @@ func (l LimitNear) About(bot string) string {
 	case "turn_minutes":
 		format, what = "%.0f", "minutes of this turn"
 	case "thread_usd_day":
-		format, what = "$%.2f", "that bots may spend in this thread today"
+		format, what = "$%.2f", "that bots may spend in this thread and the threads around it today"
+	case "member_usd_day":
+		format, what = "$%.2f", "that the person who asked may spend in this house today"
 	case "house_usd_day":
 		format, what = "$%.2f", "that bots may spend in this house today"
 	}

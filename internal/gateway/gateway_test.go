@@ -336,11 +336,56 @@ func TestTheLimits(t *testing.T) {
 			}
 			var used turn.Used
 			must(t, b.db.In(t.Context(), db.Scope{House: b.house}, func(tx pgx.Tx) (err error) {
-				used, err = turn.UsedTodayTx(t.Context(), tx, b.house)
+				used, err = turn.UsedTodayTx(t.Context(), tx, b.house, "")
 				return err
 			}))
 			if u := b.usage(); used.CostMicros != u.CostMicros || used.ChargedMicros != u.CostMicros || used.InstallationMicros != u.CostMicros || used.Calls != u.Calls {
 				t.Errorf("the house used %+v today, and the run %+v", used, u)
+			}
+		})
+	}
+}
+
+// Runs in several threads share the limit of their tree, and that of the person who asked for them. Each call costs 600 millionths
+// of a dollar.
+func TestThreadsShareTheirLimits(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		limits turn.Limits
+		// related and other relate a new thread to the first one, so that they share the limit or do not.
+		related, other string
+		says           string
+	}{
+		"above":         {turn.Limits{ThreadMicros: 1000}, "update threads set parent_thread_id = $2 where id = $1", "", "in those above and below it"},
+		"below":         {turn.Limits{ThreadMicros: 1000}, "update threads set parent_thread_id = $1 where id = $2", "", "in those above and below it"},
+		"of one person": {turn.Limits{MemberMicros: 1000}, "update threads set asked_by = $3 where id in ($1, $2)", "update threads set asked_by = $3 where id = $2", "arbe house limit --member"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, shares := range []bool{true, false} {
+				b := setup(t, options{limits: c.limits})
+				second := b.running("")
+				relate := map[bool]string{true: c.related, false: c.other}[shares]
+				if relate != "" { // each parameter needs a use
+					must1(b.owner.Exec(t.Context(), relate+" and $1::text is not null and $2::text is not null and $3::uuid is not null", second, b.thread, b.person))(t)
+				}
+				ask := func(status int) string {
+					t.Helper()
+					res := b.send(model.Messages, priced[model.Messages], "hello")
+					text, _ := read(t, res)
+					if res.StatusCode != status {
+						t.Errorf("it answers %d %s", res.StatusCode, text)
+					}
+					return text
+				}
+				ask(200)
+				b.token = b.tokenOf(second)
+				ask(200)
+				if !shares {
+					ask(200)
+				} else if text := ask(402); !strings.Contains(text, c.says) {
+					t.Errorf("it answers %s", text)
+				}
 			}
 		})
 	}

@@ -16,12 +16,15 @@ import (
 type Limits struct {
 	// USDDay limits their cost per day (UTC), in US dollars.
 	USDDay float64 `json:"house_usd_day,omitempty"`
+	// MemberUSDDay limits the cost per day of what follows from the messages of one person, in US dollars. 0 means no limit
+	// besides USDDay.
+	MemberUSDDay float64 `json:"member_usd_day,omitempty"`
 }
 
 // DefaultLimits are the limits of a house for which none are set, MaxLimits the highest that can be set.
 var (
 	DefaultLimits = Limits{USDDay: 50}
-	MaxLimits     = Limits{USDDay: 100_000}
+	MaxLimits     = Limits{USDDay: 100_000, MemberUSDDay: 100_000}
 )
 
 // OrDefaults returns the limits with defaults for the fields that are not set.
@@ -33,8 +36,13 @@ func (l Limits) OrDefaults() Limits {
 }
 
 func (l Limits) validate() error {
-	if math.IsNaN(l.USDDay) || l.USDDay < 0 || l.USDDay > MaxLimits.USDDay {
-		return fault.Newf(fault.Invalid, "give an amount in this range, or 0 for the default", "limits.house_usd_day: it must be from 0 to %.0f US dollars", MaxLimits.USDDay)
+	for _, f := range []struct {
+		field    string
+		set, max float64
+	}{{"house_usd_day", l.USDDay, MaxLimits.USDDay}, {"member_usd_day", l.MemberUSDDay, MaxLimits.MemberUSDDay}} {
+		if math.IsNaN(f.set) || f.set < 0 || f.set > f.max {
+			return fault.Newf(fault.Invalid, "give an amount in this range, or 0 for the default", "limits.%s: it must be from 0 to %.0f US dollars", f.field, f.max)
+		}
 	}
 	return nil
 }

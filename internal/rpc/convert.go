@@ -63,7 +63,7 @@ func milliseconds(d *durationpb.Duration) int64 {
 
 func wireHouse(h house.House) *arbev1.House {
 	return &arbev1.House{Id: h.ID, Name: shown(h.Name), DefaultEnvironmentId: h.DefaultEnvironment, PrimaryThreadId: h.PrimaryThread,
-		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel, Limits: &arbev1.HouseLimits{HouseUsdDay: h.Limits.USDDay}, Ask: h.Ask}
+		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel, Limits: &arbev1.HouseLimits{HouseUsdDay: h.Limits.USDDay, MemberUsdDay: h.Limits.MemberUSDDay}, Ask: h.Ask}
 }
 
 func wireAgent(a house.Agent) *arbev1.Agent {

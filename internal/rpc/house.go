@@ -51,6 +51,7 @@ func (s *houseService) GetHouse(ctx context.Context, req *arbev1.GetHouseRequest
 			Usd: dollars(used.CostMicros), UsdUnknown: used.CostUnknown, Calls: used.Calls, UsdLimit: got.Limits.OrDefaults().USDDay,
 			SharedUsd: dollars(used.ChargedMicros), PersonUsd: dollars(used.PersonMicros), PersonUsdLimit: dollars(budget.PersonMicros),
 			InstallationUsdLimit: dollars(budget.DayMicros), InstallationSpent: budget.DayMicros > 0 && used.InstallationMicros >= budget.DayMicros,
+			MemberUsd: dollars(used.MemberMicros), MemberUsdLimit: got.Limits.MemberUSDDay,
 		}
 	}
 	return res, nil
@@ -81,7 +82,7 @@ func (s *houseService) UpdateHouse(ctx context.Context, req *arbev1.UpdateHouseR
 	}
 	change := house.Change{Name: req.Name, Environment: req.DefaultEnvironmentId, Ask: names(req.GetAsk())}
 	if l := req.GetLimits(); l != nil {
-		change.Limits = &house.Limits{USDDay: l.GetHouseUsdDay()}
+		change.Limits = &house.Limits{USDDay: l.GetHouseUsdDay(), MemberUSDDay: l.GetMemberUsdDay()}
 	}
 	changed, err := s.Houses.Update(ctx, scope, change)
 	if err != nil {

@@ -44,7 +44,8 @@ func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Hous
 				Limits: turn.Limits{
 					Steps: l.TurnSteps, Tokens: l.TurnTokens, Micros: micros(l.TurnUSD), Time: time.Duration(l.TurnMinutes) * time.Minute,
 					RunMicros: micros(l.RunUSD), ThreadMicros: micros(l.ThreadUSDDay), HouseMicros: micros(rules.Limits.OrDefaults().USDDay),
-					Answer: time.Duration(l.AnswerMinutes) * time.Minute,
+					MemberMicros: int64(math.Round(rules.Limits.MemberUSDDay * 1e6)), // 0 is no limit
+					Answer:       time.Duration(l.AnswerMinutes) * time.Minute,
 				},
 			}, nil
 		},

@@ -26,9 +26,11 @@ type Limits struct {
 	Answer time.Duration
 	// RunMicros is what the model calls of one run of a coding agent may cost, in millionths of a dollar. Defaults to 5 dollars.
 	RunMicros int64
-	// ThreadMicros and HouseMicros are what all turns of the thread and of the house may cost in a day (UTC), in
-	// millionths of a dollar. Default to 10 and 50 dollars.
+	// ThreadMicros and HouseMicros are what all turns and runs of the thread's tree and of the house may cost in a day (UTC), in
+	// millionths of a dollar. Default to 20 and 50 dollars.
 	ThreadMicros, HouseMicros int64
+	// MemberMicros is what all that follows from the messages of one person may cost in a day in the house; 0 means no limit.
+	MemberMicros int64
 }
 
 func (l Limits) withDefaults() Limits {
@@ -44,7 +46,7 @@ func (l Limits) withDefaults() Limits {
 	for _, f := range []struct {
 		field *int64
 		value int64
-	}{{&l.Tokens, 1_000_000}, {&l.Micros, 1e6}, {&l.RunMicros, 5e6}, {&l.ThreadMicros, 10e6}, {&l.HouseMicros, 50e6}} {
+	}{{&l.Tokens, 1_000_000}, {&l.Micros, 1e6}, {&l.RunMicros, 5e6}, {&l.ThreadMicros, 20e6}, {&l.HouseMicros, 50e6}} {
 		if *f.field == 0 {
 			*f.field = f.value
 		}

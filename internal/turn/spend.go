@@ -40,7 +40,7 @@ func (s Spender) metersTx(ctx context.Context, tx pgx.Tx) ([]meter, error) {
 	if err != nil {
 		return nil, err
 	}
-	day, err := queries.DayUsed(ctx, tx, s.Thread, s.House)
+	day, err := queries.DayUsed(ctx, tx, s.Thread, s.House, s.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -49,13 +49,18 @@ func (s Spender) metersTx(ctx context.Context, tx pgx.Tx) ([]meter, error) {
 		{"entry_usd", dollars(root), dollars(roots.Micros),
 			fmt.Sprintf("what follows from one message of a person may cost $%.2f, and that is spent", dollars(roots.Micros)),
 			"say what to do next, which is a new message; or ask the operator to raise the setting entry_usd"},
-		{"thread_usd_day", dollars(day.Thread), dollars(l.ThreadMicros),
-			fmt.Sprintf("what bots do in this thread may cost $%.2f a day, and that is spent", dollars(l.ThreadMicros)),
+		{"thread_usd_day", dollars(day.Tree), dollars(l.ThreadMicros),
+			fmt.Sprintf("what bots do in this thread, and in those above and below it, may cost $%.2f a day, and that is spent", dollars(l.ThreadMicros)),
 			"go on in another thread, wait until midnight UTC, or have an owner raise " + limitOfBot(s.Bot, "thread_usd_day")},
-		{"house_usd_day", dollars(day.House), dollars(l.HouseMicros),
-			fmt.Sprintf("the bots of this house may cost $%.2f a day together, and that is spent", dollars(l.HouseMicros)),
-			fmt.Sprintf("wait until midnight UTC, or have an owner raise the house's limit; the command is: arbe house limit %d --house %s", (2*l.HouseMicros+999_999)/1e6, s.House)},
 	}
+	if l.MemberMicros > 0 {
+		list = append(list, meter{"member_usd_day", dollars(day.Member), dollars(l.MemberMicros),
+			fmt.Sprintf("what one person asks of the bots of this house may cost $%.2f a day, and that is spent", dollars(l.MemberMicros)),
+			fmt.Sprintf("wait until midnight UTC, or have an owner raise the limit; the command is: arbe house limit --member %d --house %s", raised(l.MemberMicros), s.House)})
+	}
+	list = append(list, meter{"house_usd_day", dollars(day.House), dollars(l.HouseMicros),
+		fmt.Sprintf("the bots of this house may cost $%.2f a day together, and that is spent", dollars(l.HouseMicros)),
+		fmt.Sprintf("wait until midnight UTC, or have an owner raise the house's limit; the command is: arbe house limit %d --house %s", raised(l.HouseMicros), s.House)})
 	if s.Run == 0 {
 		return list, nil
 	}
@@ -64,6 +69,9 @@ func (s Spender) metersTx(ctx context.Context, tx pgx.Tx) ([]meter, error) {
 		fmt.Sprintf("a run of this bot may cost $%.2f, and that is spent", dollars(l.RunMicros)),
 		"continue the thread, which begins another run, or have an owner raise " + limitOfBot(s.Bot, "run_usd")}), err
 }
+
+// raised returns twice a limit, in whole dollars, as an example of a higher one.
+func raised(micros int64) int64 { return (2*micros + 999_999) / 1e6 }
 
 // limitOfBot names a limit of a bot and the command that changes it, as a separate step that pages leave out.
 func limitOfBot(handle, name string) string {

@@ -446,17 +446,26 @@ type Used struct {
 	// ChargedMicros is the part of it that was spent with keys of the installation. PersonMicros is that of all houses of
 	// the person to whom the house belongs, and InstallationMicros that of all houses.
 	ChargedMicros, PersonMicros, InstallationMicros int64
+	// MemberMicros is the part of CostMicros that follows from the messages and tasks of one person.
+	MemberMicros int64
 }
 
-// UsedTodayTx returns what the turns of a house have used since midnight UTC, those in deleted threads included.
-func UsedTodayTx(ctx context.Context, tx pgx.Tx, house string) (u Used, err error) {
-	row, err := queries.DayUsed(ctx, tx, "", house)
+// UsedTodayTx returns what the turns and runs of a house have used since midnight UTC, those in deleted threads included, and
+// what a person's part of that is.
+func UsedTodayTx(ctx context.Context, tx pgx.Tx, house, person string) (u Used, err error) {
+	row, err := queries.DayUsed(ctx, tx, "", house, "")
 	if err != nil {
 		return u, err
+	}
+	if person != "" {
+		if u.MemberMicros, err = queries.MemberUsed(ctx, tx, house, person); err != nil {
+			return u, err
+		}
 	}
 	all, err := queries.ChargedToday(ctx, tx)
 	return Used{
 		CostMicros: row.House, CostUnknown: row.CostUnknown, Calls: row.Calls, ChargedMicros: row.Charged, PersonMicros: all.Person, InstallationMicros: all.Installation,
+		MemberMicros: u.MemberMicros,
 	}, err
 }
 

@@ -196,8 +196,8 @@ type BotLimits struct {
 	TurnUsd float64 `protobuf:"fixed64,3,opt,name=turn_usd,json=turnUsd,proto3" json:"turn_usd,omitempty"`
 	// The duration of a turn in minutes, without the time that it waits for people. Defaults to 30.
 	TurnMinutes int32 `protobuf:"varint,4,opt,name=turn_minutes,json=turnMinutes,proto3" json:"turn_minutes,omitempty"`
-	// The cost of the turns and runs of all bots in a thread in one day (UTC), in US dollars. When it is reached, this bot stops there.
-	// Defaults to 10.
+	// The cost of the turns and runs of all bots in a tree of threads in one day (UTC), in US dollars: a thread that a person
+	// created, and all threads that were delegated from it. When it is reached, this bot stops there. Defaults to 20.
 	ThreadUsdDay float64 `protobuf:"fixed64,5,opt,name=thread_usd_day,json=threadUsdDay,proto3" json:"thread_usd_day,omitempty"`
 	// How long the bot waits for an answer when it requests approval, in minutes. Defaults to 1440, which is a day.
 	AnswerMinutes int32 `protobuf:"varint,6,opt,name=answer_minutes,json=answerMinutes,proto3" json:"answer_minutes,omitempty"`

@@ -143,7 +143,10 @@ func (x *House) GetAsk() []string {
 type HouseLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Their cost in one day (UTC), in US dollars. Defaults to 50. When it is reached, working bots stop at their next step.
-	HouseUsdDay   float64 `protobuf:"fixed64,1,opt,name=house_usd_day,json=houseUsdDay,proto3" json:"house_usd_day,omitempty"`
+	HouseUsdDay float64 `protobuf:"fixed64,1,opt,name=house_usd_day,json=houseUsdDay,proto3" json:"house_usd_day,omitempty"`
+	// The cost in one day (UTC) of everything that follows from the messages and tasks of one person, in US dollars. It holds for
+	// each person separately. Zero means no limit of its own: only house_usd_day holds.
+	MemberUsdDay  float64 `protobuf:"fixed64,2,opt,name=member_usd_day,json=memberUsdDay,proto3" json:"member_usd_day,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -185,6 +188,13 @@ func (x *HouseLimits) GetHouseUsdDay() float64 {
 	return 0
 }
 
+func (x *HouseLimits) GetMemberUsdDay() float64 {
+	if x != nil {
+		return x.MemberUsdDay
+	}
+	return 0
+}
+
 // HouseUsage is the usage of the bots of a house since midnight UTC.
 type HouseUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -207,8 +217,11 @@ type HouseUsage struct {
 	InstallationUsdLimit float64 `protobuf:"fixed64,8,opt,name=installation_usd_limit,json=installationUsdLimit,proto3" json:"installation_usd_limit,omitempty"`
 	// Whether that limit is reached. What other houses spend is not shown.
 	InstallationSpent bool `protobuf:"varint,9,opt,name=installation_spent,json=installationSpent,proto3" json:"installation_spent,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The part of usd that follows from the caller's messages and tasks, and its limit; 0 if there is no limit.
+	MemberUsd      float64 `protobuf:"fixed64,10,opt,name=member_usd,json=memberUsd,proto3" json:"member_usd,omitempty"`
+	MemberUsdLimit float64 `protobuf:"fixed64,11,opt,name=member_usd_limit,json=memberUsdLimit,proto3" json:"member_usd_limit,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *HouseUsage) Reset() {
@@ -302,6 +315,20 @@ func (x *HouseUsage) GetInstallationSpent() bool {
 		return x.InstallationSpent
 	}
 	return false
+}
+
+func (x *HouseUsage) GetMemberUsd() float64 {
+	if x != nil {
+		return x.MemberUsd
+	}
+	return 0
+}
+
+func (x *HouseUsage) GetMemberUsdLimit() float64 {
+	if x != nil {
+		return x.MemberUsdLimit
+	}
+	return 0
 }
 
 // Member is an agent as a member of a house.
@@ -2572,9 +2599,10 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x04role\x18\x06 \x01(\tR\x04role\x12#\n" +
 	"\rdefault_model\x18\a \x01(\tR\fdefaultModel\x12,\n" +
 	"\x06limits\x18\b \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limits\x12\x10\n" +
-	"\x03ask\x18\t \x03(\tR\x03ask\"J\n" +
+	"\x03ask\x18\t \x03(\tR\x03ask\"\x89\x01\n" +
 	"\vHouseLimits\x12;\n" +
-	"\rhouse_usd_day\x18\x01 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00j\xf8@)\x00\x00\x00\x00\x00\x00\x00\x00R\vhouseUsdDay\"\xbf\x02\n" +
+	"\rhouse_usd_day\x18\x01 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00j\xf8@)\x00\x00\x00\x00\x00\x00\x00\x00R\vhouseUsdDay\x12=\n" +
+	"\x0emember_usd_day\x18\x02 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00j\xf8@)\x00\x00\x00\x00\x00\x00\x00\x00R\fmemberUsdDay\"\x88\x03\n" +
 	"\n" +
 	"HouseUsage\x12\x10\n" +
 	"\x03usd\x18\x01 \x01(\x01R\x03usd\x12\x1f\n" +
@@ -2588,7 +2616,11 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"person_usd\x18\x06 \x01(\x01R\tpersonUsd\x12(\n" +
 	"\x10person_usd_limit\x18\a \x01(\x01R\x0epersonUsdLimit\x124\n" +
 	"\x16installation_usd_limit\x18\b \x01(\x01R\x14installationUsdLimit\x12-\n" +
-	"\x12installation_spent\x18\t \x01(\bR\x11installationSpent\"{\n" +
+	"\x12installation_spent\x18\t \x01(\bR\x11installationSpent\x12\x1d\n" +
+	"\n" +
+	"member_usd\x18\n" +
+	" \x01(\x01R\tmemberUsd\x12(\n" +
+	"\x10member_usd_limit\x18\v \x01(\x01R\x0ememberUsdLimit\"{\n" +
 	"\x06Member\x12$\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x127\n" +

@@ -4662,7 +4662,8 @@ type LimitNear struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	TurnId  string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	AgentId string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// "turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day" or "house_usd_day".
+	// "turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day",
+	// "member_usd_day" or "house_usd_day".
 	Limit string `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// How much of it is used, in the unit that its name ends in.
 	Used float64 `protobuf:"fixed64,4,opt,name=used,proto3" json:"used,omitempty"`

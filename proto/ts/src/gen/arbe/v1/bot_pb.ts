@@ -157,8 +157,8 @@ export type BotLimits = Message<"arbe.v1.BotLimits"> & {
   turnMinutes: number;
 
   /**
-   * The cost of the turns and runs of all bots in a thread in one day (UTC), in US dollars. When it is reached, this bot stops there.
-   * Defaults to 10.
+   * The cost of the turns and runs of all bots in a tree of threads in one day (UTC), in US dollars: a thread that a person
+   * created, and all threads that were delegated from it. When it is reached, this bot stops there. Defaults to 20.
    *
    * @generated from field: double thread_usd_day = 5;
    */

@@ -2492,7 +2492,8 @@ export type LimitNear = Message<"arbe.v1.LimitNear"> & {
   agentId: string;
 
   /**
-   * "turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day" or "house_usd_day".
+   * "turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day",
+   * "member_usd_day" or "house_usd_day".
    *
    * @generated from field: string limit = 3;
    */
