@@ -229,7 +229,7 @@ func (a *app) changeBot(w http.ResponseWriter, r *http.Request) error {
 	v.Bot, v.Values["runtime"] = now.Bot, now.Bot.Runtime
 	handle, name, model, think, instructions := v.Values["handle"], v.Values["name"], v.Values["model"], v.Values["think"], v.Values["instructions"]
 	return a.saveBot(w, r, v, func() (string, error) {
-		_, err := a.services.bots.UpdateBot(r.Context(), &arbev1.UpdateBotRequest{HouseId: house, Id: id, Handle: &handle, Name: &name, Model: &model, Think: &think,
+		_, err := a.services.bots.UpdateBot(r.Context(), &arbev1.UpdateBotRequest{HouseId: house, Id: id, Etag: r.PostFormValue("etag"), Handle: &handle, Name: &name, Model: &model, Think: &think,
 			Instructions: &instructions, Tools: &arbev1.Names{Values: v.Tools}, Ask: &arbev1.Names{Values: v.Ask}, Limits: limits, SkipModelCheck: unchecked(r)})
 		return botPath(house, id) + "?saved", err
 	})

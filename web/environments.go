@@ -247,7 +247,7 @@ func (a *app) changeEnvironment(w http.ResponseWriter, r *http.Request) error {
 			return id, err
 		}
 		config.Labels = was.GetEnvironment().GetConfig().GetLabels() // the form lacks them
-		_, err = a.services.environments.UpdateEnvironment(r.Context(), &arbev1.UpdateEnvironmentRequest{Id: id, Name: &name, Config: config})
+		_, err = a.services.environments.UpdateEnvironment(r.Context(), &arbev1.UpdateEnvironmentRequest{Id: id, Etag: r.PostFormValue("etag"), Name: &name, Config: config})
 		return id, err
 	})
 }

@@ -39,6 +39,9 @@ var fieldPrefix = lazyregexp.New(`^([a-z_]+(?:\.[a-z_]+)*): `)
 // values, it returns the error unchanged.
 func problemsOf(err error, fields ...string) (problems, error) {
 	f := faultOf(err)
+	if f.Code == fault.Aborted {
+		return problems{"": "Someone else has changed this since you opened the page, and your changes are not saved. Open the page in another tab to compare. If you save again, yours replace theirs."}, nil
+	}
 	switch f.Code {
 	case fault.Invalid, fault.Precondition, fault.Exhausted, fault.Exists, fault.Forbidden, fault.NotFound, fault.Unavailable:
 	default:

@@ -317,6 +317,19 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		contains(t, page, "Saved.", `name="name" value="Critic"`)
 		lacks(t, page, `value="say" checked`, `value="high" selected`, "kind.")
 
+		// Two people edit it in two tabs.
+		version := func(page string) string {
+			return regexp.MustCompile(`name="etag" value="([^"]+)"`).FindStringSubmatch(page)[1]
+		}
+		first := version(page)
+		res, _ = owner.post(bot, url.Values{"handle": {"critic"}, "name": {"Critic"}, "instructions": {"From one tab."}, "etag": {first}})
+		want(t, res, http.StatusSeeOther, bot+"?saved")
+		res, page = owner.post(bot, url.Values{"handle": {"critic"}, "name": {"Critic"}, "instructions": {"From the other."}, "etag": {first}})
+		want(t, res, http.StatusConflict, "")
+		contains(t, page, "Someone else has changed this since you opened the page", "From the other.</textarea>")
+		res, _ = owner.post(bot, url.Values{"handle": {"critic"}, "name": {"Critic"}, "instructions": {"From the other."}, "etag": {version(page)}})
+		want(t, res, http.StatusSeeOther, bot+"?saved")
+
 		res, page = owner.post(bot+"/policies", url.Values{"trigger": {"ambient"}})
 		want(t, res, http.StatusBadRequest, "")
 		contains(t, page, `id="f-waker-delay_ms-about"`, "It is missing")

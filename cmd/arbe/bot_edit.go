@@ -60,7 +60,7 @@ func botEdit(a *app) *cobra.Command {
 
 // changeBot changes a bot to match its file.
 func (a *app) changeBot(ctx context.Context, c *arbe.Client, b *arbev1.Bot, f botFile, noCheck bool) error {
-	req := &arbev1.UpdateBotRequest{HouseId: b.GetHouseId(), Id: b.GetId(), Handle: f.Handle, Name: f.Name, Instructions: f.Instructions, Model: f.Model, Think: f.Think, SkipModelCheck: noCheck}
+	req := &arbev1.UpdateBotRequest{HouseId: b.GetHouseId(), Id: b.GetId(), Etag: b.GetEtag(), Handle: f.Handle, Name: f.Name, Instructions: f.Instructions, Model: f.Model, Think: f.Think, SkipModelCheck: noCheck}
 	if f.Tools != nil {
 		req.Tools = &arbev1.Names{Values: *f.Tools}
 	}

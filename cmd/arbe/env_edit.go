@@ -53,7 +53,7 @@ func (a *app) replaceEnvironment(ctx context.Context, c *arbe.Client, e *arbev1.
 	if err != nil {
 		return err
 	}
-	req := &arbev1.UpdateEnvironmentRequest{Id: e.GetId(), Config: config}
+	req := &arbev1.UpdateEnvironmentRequest{Id: e.GetId(), Etag: e.GetEtag(), Config: config}
 	if f.Name != "" {
 		req.Name = &f.Name
 	}

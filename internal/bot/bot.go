@@ -22,6 +22,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/etag"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
@@ -106,8 +107,15 @@ type Draft struct {
 	Limits Limits
 }
 
+// ETag names the version of the bot, without its policies.
+func (m Bot) ETag() string {
+	return etag.Of(m.Handle, m.Name, m.Instructions, m.Model, m.Think, m.Tools, m.Ask, m.Limits)
+}
+
 // Change describes a change of a bot. Nil fields are left unchanged.
 type Change struct {
+	// ETag is that of the version to change; empty for any. If the bot has another one, the error is a [fault.Aborted].
+	ETag                              string
 	Handle, Name, Instructions, Model *string
 	Think                             *entry.Effort
 	Tools, Ask                        *[]string
@@ -426,6 +434,9 @@ func (b *Bots) Edit(ctx context.Context, scope db.Scope, id string, c Change) (c
 	err = b.db.In(ctx, scope, func(tx pgx.Tx) error {
 		was, err := b.lockTx(ctx, tx, scope.House, id)
 		if err != nil {
+			return err
+		}
+		if err := etag.Check(c.ETag, was.ETag(), "this bot"); err != nil {
 			return err
 		}
 		now, what, err := was.apply(c, b.Maxima)

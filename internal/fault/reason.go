@@ -35,6 +35,7 @@ const (
 	NoCodingAgent  Reason = "NO_CODING_AGENT"
 	TreeNotSaved   Reason = "TREE_NOT_SAVED"
 	MessageTaken   Reason = "MESSAGE_TAKEN"
+	Changed        Reason = "CHANGED"
 	NoSandbox      Reason = "NO_SANDBOX"
 	NobodyListens  Reason = "NOBODY_LISTENS"
 	ServerStopping Reason = "SERVER_STOPPING"
@@ -70,6 +71,7 @@ var Reasons = []struct {
 	{NoCodingAgent, Precondition, "The bot or the thread has no coding agent, or this server does not know it."},
 	{TreeNotSaved, Precondition, "The files of the sandbox cannot be saved, so it was not deleted. The message says why."},
 	{MessageTaken, Precondition, "The message does not wait any more: the agent already has it, or it was cancelled."},
+	{Changed, Aborted, "Somebody changed it after the version that the request names with its etag. Read it again, and repeat the change."},
 	{NoSandbox, Precondition, "The thread has no sandbox that runs. Its next command builds or starts one."},
 	{NobodyListens, Unavailable, "No program of the sandbox listens on this port."},
 	{ServerStopping, Unavailable, "The server is stopping. Connect again; another server answers."},

@@ -45,7 +45,7 @@ func (s *botService) CreateBot(ctx context.Context, req *arbev1.CreateBotRequest
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.CreateBotResponse{Bot: wireBot(made), Note: s.note(ctx, made), UnverifiedModel: unverified}, nil
+	return &arbev1.CreateBotResponse{Bot: wholeBot(made), Note: s.note(ctx, made), UnverifiedModel: unverified}, nil
 }
 
 // note says which settings of a bot have no effect.
@@ -84,7 +84,7 @@ func (s *botService) GetBot(ctx context.Context, req *arbev1.GetBotRequest) (*ar
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.GetBotResponse{Bot: wireBot(got), TurnsAtWork: int32(atWork), Note: s.note(ctx, got)}, nil
+	return &arbev1.GetBotResponse{Bot: wholeBot(got), TurnsAtWork: int32(atWork), Note: s.note(ctx, got)}, nil
 }
 
 func (s *botService) ListBots(ctx context.Context, req *arbev1.ListBotsRequest) (*arbev1.ListBotsResponse, error) {
@@ -110,7 +110,7 @@ func (s *botService) UpdateBot(ctx context.Context, req *arbev1.UpdateBotRequest
 	if err != nil {
 		return nil, err
 	}
-	change := bot.Change{Handle: req.Handle, Name: req.Name, Instructions: req.Instructions, Model: req.Model, Tools: names(req.GetTools()), Ask: names(req.GetAsk())}
+	change := bot.Change{ETag: req.GetEtag(), Handle: req.Handle, Name: req.Name, Instructions: req.Instructions, Model: req.Model, Tools: names(req.GetTools()), Ask: names(req.GetAsk())}
 	if req.GetLimits() != nil {
 		change.Limits = new(botLimits(req.GetLimits()))
 	}
@@ -137,7 +137,7 @@ func (s *botService) UpdateBot(ctx context.Context, req *arbev1.UpdateBotRequest
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.UpdateBotResponse{Bot: wireBot(changed), Note: s.note(ctx, changed), UnverifiedModel: unverified}, nil
+	return &arbev1.UpdateBotResponse{Bot: wholeBot(changed), Note: s.note(ctx, changed), UnverifiedModel: unverified}, nil
 }
 
 // botModel checks a model before a bot gets it, unless it is the house's default. unverified says why it is unknown whether

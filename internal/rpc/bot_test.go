@@ -48,6 +48,30 @@ func TestBots(t *testing.T) {
 		_, err = ada.Bots.DeleteBot(t.Context(), &arbev1.DeleteBotRequest{HouseId: ada.house.Id, Id: thinker.Bot.Id})
 		must(t, err)
 	})
+	t.Run("a change that another one overtook is refused", func(t *testing.T) {
+		edited := ada.createBot(t, &arbev1.CreateBotRequest{Handle: "edited", Instructions: "Help."})
+		update := func(etag, instructions string) (*arbev1.Bot, error) {
+			res, err := ada.Bots.UpdateBot(t.Context(), &arbev1.UpdateBotRequest{HouseId: ada.house.Id, Id: edited.Id, Etag: etag, Instructions: &instructions})
+			return res.GetBot(), err
+		}
+		second, err := update(edited.Etag, "Help much.")
+		must(t, err)
+		if _, err := update(edited.Etag, "Help little."); connect.CodeOf(err) != connect.CodeAborted || !strings.Contains(err.Error(), "changed this bot since you read it") {
+			t.Errorf("the second of two changes of one version: %v", err)
+		}
+		got, err := ada.Bots.GetBot(t.Context(), &arbev1.GetBotRequest{HouseId: ada.house.Id, Which: &arbev1.GetBotRequest_Id{Id: edited.Id}})
+		must(t, err)
+		if got.Bot.Instructions != "Help much." || got.Bot.Etag != second.Etag || second.Etag == edited.Etag {
+			t.Errorf("the bot is %v", got.Bot)
+		}
+		for _, etag := range []string{second.Etag, ""} {
+			if _, err := update(etag, "Help again, "+etag); err != nil {
+				t.Errorf("with the etag %q: %v", etag, err)
+			}
+		}
+		_, err = ada.Bots.DeleteBot(t.Context(), &arbev1.DeleteBotRequest{HouseId: ada.house.Id, Id: edited.Id})
+		must(t, err)
+	})
 	t.Run("a bot is what was asked for", func(t *testing.T) {
 		if made.Handle != "helper" || made.Name != "helper" || made.Runtime != "arbe" || made.Limits.TurnUsd != 0.5 || !slices.Equal(made.Tools, []string{"say"}) || len(made.Policies) != 2 {
 			t.Errorf("it is %v", made)

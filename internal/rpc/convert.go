@@ -90,6 +90,13 @@ func wireBot(b bot.Bot) *arbev1.Bot {
 		Policies: each(b.Policies, wirePolicy), CreatedAt: timestamp(b.CreatedAt), UpdatedAt: timestamp(b.UpdatedAt)}
 }
 
+// wholeBot converts a bot that was read with its instructions, which its etag covers.
+func wholeBot(b bot.Bot) *arbev1.Bot {
+	out := wireBot(b)
+	out.Etag = b.ETag()
+	return out
+}
+
 func wirePolicy(p bot.Policy) *arbev1.Policy {
 	return &arbev1.Policy{Id: p.ID, BotId: p.Bot, Name: shown(p.Name), Trigger: p.Trigger, Config: string(p.Config), ResourceIds: p.Resources, ToolIds: p.Tools,
 		Enabled: p.Enabled, CreatedAt: timestamp(p.CreatedAt), UpdatedAt: timestamp(p.UpdatedAt)}
@@ -250,7 +257,7 @@ func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
 	if r.CommandTimeout > 0 {
 		config.Limits.CommandTimeout = durationpb.New(r.CommandTimeout)
 	}
-	return &arbev1.Environment{Id: e.ID, HouseId: e.House, Name: shown(e.Name), Config: config, CreatedAt: timestamp(e.CreatedAt)}
+	return &arbev1.Environment{Id: e.ID, HouseId: e.House, Name: shown(e.Name), Config: config, CreatedAt: timestamp(e.CreatedAt), Etag: e.ETag()}
 }
 
 // recipe returns the domain value of an environment's configuration, or the empty recipe for nil.

@@ -102,7 +102,7 @@ func (s *environmentService) UpdateEnvironment(ctx context.Context, req *arbev1.
 		set := recipe(req.GetConfig())
 		r = &set
 	}
-	changed, err := s.Boxes.UpdateEnvironment(ctx, scope, req.GetId(), req.Name, r)
+	changed, err := s.Boxes.UpdateEnvironment(ctx, scope, req.GetId(), req.GetEtag(), req.Name, r)
 	if err != nil {
 		return nil, err
 	}

@@ -57,6 +57,24 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("it is %v", got)
 		}
 	})
+	t.Run("refuses a change that another one overtook, of its name, recipe or secrets", func(t *testing.T) {
+		made := ada.environment(t, "edited", recipe)
+		for _, change := range []*arbev1.UpdateEnvironmentRequest{
+			{Name: new("renamed")}, {Config: &arbev1.EnvironmentConfig{Driver: "local"}}, {Config: &arbev1.EnvironmentConfig{Driver: "local", Secrets: recipe.Secrets}},
+		} {
+			change.Id, change.Etag = made.Id, made.Etag
+			changed, err := ada.Environments.UpdateEnvironment(t.Context(), change)
+			must(t, err)
+			_, err = ada.Environments.UpdateEnvironment(t.Context(), &arbev1.UpdateEnvironmentRequest{Id: made.Id, Etag: made.Etag, Name: new("late")})
+			if connect.CodeOf(err) != connect.CodeAborted {
+				t.Errorf("after %v, a change of the version before: %v", change, err)
+			}
+			if made, err = get(t, made.Id); err != nil || made.Name == "late" || made.Etag != changed.Environment.Etag {
+				t.Errorf("it is %v: %v", made, err)
+			}
+		}
+		must(t, remove(t, made.Id))
+	})
 	t.Run("changes by name, by recipe, and the recipe as a whole", func(t *testing.T) {
 		made := ada.environment(t, "first", recipe)
 		_, err := ada.Environments.UpdateEnvironment(t.Context(), &arbev1.UpdateEnvironmentRequest{Id: made.Id, Name: new("second")})

@@ -186,7 +186,7 @@ func TestACachedEnvironmentIsBuiltAgainWhenAnythingItWasMadeFromChanges(t *testi
 	change := func(change func(*sandbox.Recipe)) {
 		t.Helper()
 		change(&recipe)
-		if _, err := b.boxes.UpdateEnvironment(t.Context(), b.scope, env, nil, &recipe); err != nil {
+		if _, err := b.boxes.UpdateEnvironment(t.Context(), b.scope, env, "", nil, &recipe); err != nil {
 			t.Fatal(err)
 		}
 	}

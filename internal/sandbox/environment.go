@@ -10,6 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/etag"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/secret"
 )
@@ -93,9 +94,10 @@ func (e *Environments) ListEnvironments(ctx context.Context, scope db.Scope, aft
 	return list, err
 }
 
-// UpdateEnvironment changes an environment's name, its recipe, or both. It ignores nil arguments. Existing sandboxes do
-// not change.
-func (e *Environments) UpdateEnvironment(ctx context.Context, scope db.Scope, id string, name *string, recipe *Recipe) (changed Environment, err error) {
+// UpdateEnvironment changes an environment's name, its recipe, or both. It ignores nil arguments. version is the etag of the
+// version to change, or empty for any; if the environment has another one, the error is a [fault.Aborted]. Existing sandboxes
+// do not change.
+func (e *Environments) UpdateEnvironment(ctx context.Context, scope db.Scope, id, version string, name *string, recipe *Recipe) (changed Environment, err error) {
 	if name != nil {
 		clean, err := entry.RequiredName("name", *name, maxEnvironmentName)
 		if err != nil {
@@ -110,6 +112,13 @@ func (e *Environments) UpdateEnvironment(ctx context.Context, scope db.Scope, id
 		}
 	}
 	err = e.db.In(ctx, scope, func(tx pgx.Tx) error {
+		now, err := environmentFrom(e.q.LockEnvironment(ctx, tx, id))
+		if err == nil {
+			err = etag.Check(version, now.ETag(), "this environment")
+		}
+		if err != nil {
+			return err
+		}
 		changed, err = environmentFrom(e.q.UpdateEnvironment(ctx, tx, query.UpdateEnvironmentParams{Name: name, Config: config, SecretBindings: secrets, ID: id}))
 		return err
 	})

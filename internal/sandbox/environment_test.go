@@ -72,7 +72,7 @@ func TestARecipe(t *testing.T) {
 		before, after := b.thread(env), b.thread(env)
 		b.sh(before, "true")
 		changed := sandbox.Recipe{Driver: "cloud", Setup: "echo new > made"}
-		if _, err := b.boxes.UpdateEnvironment(t.Context(), b.scope, env, nil, &changed); err != nil {
+		if _, err := b.boxes.UpdateEnvironment(t.Context(), b.scope, env, "", nil, &changed); err != nil {
 			t.Fatal(err)
 		}
 		_, old := b.sh(before, "cat made")

@@ -38,7 +38,7 @@ func TestASandboxThatCannotBeMade(t *testing.T) {
 		}
 
 		recipe.Setup = "echo mended > made"
-		if _, err := b.boxes.UpdateEnvironment(t.Context(), b.scope, env, nil, &recipe); err != nil {
+		if _, err := b.boxes.UpdateEnvironment(t.Context(), b.scope, env, "", nil, &recipe); err != nil {
 			t.Fatal(err)
 		}
 		if _, made := b.sh(th, "cat made"); made != "mended\n" {

@@ -38,7 +38,7 @@ func TestTheOperatorsMaxima(t *testing.T) {
 		t.Run("refuse a recipe that asks for more: "+name, func(t *testing.T) {
 			recipe.Driver = "cloud"
 			_, createErr := b.boxes.CreateEnvironment(t.Context(), b.scope, "greedy", recipe)
-			_, updateErr := b.boxes.UpdateEnvironment(t.Context(), b.scope, env, nil, &recipe)
+			_, updateErr := b.boxes.UpdateEnvironment(t.Context(), b.scope, env, "", nil, &recipe)
 			for _, err := range []error{createErr, updateErr} {
 				wantCode(t, err, fault.Invalid)
 				if !strings.Contains(detail(err), name) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/egress"
+	"github.com/arbe-dev/arbe/internal/etag"
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
@@ -99,6 +100,9 @@ type Environment struct {
 	// rebuilds counts how often somebody had it rebuilt from the beginning.
 	rebuilds int32
 }
+
+// ETag names the version of the environment.
+func (e Environment) ETag() string { return etag.Of(e.Name, e.Recipe, e.Recipe.Secrets) }
 
 // Repository is a git repository that is cloned into a new box.
 type Repository struct {

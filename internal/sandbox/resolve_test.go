@@ -64,7 +64,7 @@ func TestTheEnvironmentOfAThreadsFirstSandbox(t *testing.T) {
 			t.Errorf("it says %q, and %d rows were left", r.err, b.rows()-before)
 		}
 		recipe := sandbox.Recipe{Driver: "cloud"}
-		if _, err := b.boxes.UpdateEnvironment(t.Context(), b.scope, moved, nil, &recipe); err != nil {
+		if _, err := b.boxes.UpdateEnvironment(t.Context(), b.scope, moved, "", nil, &recipe); err != nil {
 			t.Fatal(err)
 		}
 		b.sh(th, "true")

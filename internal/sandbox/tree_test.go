@@ -336,7 +336,7 @@ func TestFilesAreWhereARepositoryIsNow(t *testing.T) {
 	old, _ := b.sh(th, "mkdir -p app/deep; echo mine > app/file; echo mine > app/deep/x; ln -s /tmp lib; echo kept > kept")
 	b.destroy(old.ID)
 	recipe := sandbox.Recipe{Driver: "local", Repositories: []sandbox.Repository{{URL: repo, Folder: "app"}, {URL: repo, Folder: "lib/app"}}}
-	if _, err := b.boxes.UpdateEnvironment(t.Context(), b.scope, env, nil, &recipe); err != nil {
+	if _, err := b.boxes.UpdateEnvironment(t.Context(), b.scope, env, "", nil, &recipe); err != nil {
 		t.Fatal(detail(err))
 	}
 	if _, got := b.sh(th, "cat kept lib/app/file; ls app; test ! -L lib"); got != "kept\nlatest\nfile\n" {

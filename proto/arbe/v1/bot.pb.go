@@ -51,7 +51,9 @@ type Bot struct {
 	Ask []string `protobuf:"bytes,13,rep,name=ask,proto3" json:"ask,omitempty"`
 	// How hard its model thinks, unless the person who asks says otherwise: "off", "low", "medium" or "high"; empty for the
 	// provider's default.
-	Think         string `protobuf:"bytes,14,opt,name=think,proto3" json:"think,omitempty"`
+	Think string `protobuf:"bytes,14,opt,name=think,proto3" json:"think,omitempty"`
+	// Names this version of the bot, its policies not included; see UpdateBotRequest. Empty in lists and events.
+	Etag          string `protobuf:"bytes,15,opt,name=etag,proto3" json:"etag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -180,6 +182,13 @@ func (x *Bot) GetAsk() []string {
 func (x *Bot) GetThink() string {
 	if x != nil {
 		return x.Think
+	}
+	return ""
+}
+
+func (x *Bot) GetEtag() string {
+	if x != nil {
+		return x.Etag
 	}
 	return ""
 }
@@ -950,6 +959,9 @@ type UpdateBotRequest struct {
 	Ask *Names `protobuf:"bytes,9,opt,name=ask,proto3" json:"ask,omitempty"`
 	// An empty string means the provider's default.
 	Think *string `protobuf:"bytes,10,opt,name=think,proto3,oneof" json:"think,omitempty"`
+	// The etag of the version that the change was made for. If the bot has changed since then, nothing changes and the error is
+	// "aborted" (reason CHANGED). Empty changes any version.
+	Etag string `protobuf:"bytes,11,opt,name=etag,proto3" json:"etag,omitempty"`
 	// As in CreateBotRequest. A model that the bot already has is not checked.
 	SkipModelCheck bool `protobuf:"varint,20,opt,name=skip_model_check,json=skipModelCheck,proto3" json:"skip_model_check,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -1052,6 +1064,13 @@ func (x *UpdateBotRequest) GetAsk() *Names {
 func (x *UpdateBotRequest) GetThink() string {
 	if x != nil && x.Think != nil {
 		return *x.Think
+	}
+	return ""
+}
+
+func (x *UpdateBotRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
 	}
 	return ""
 }
@@ -1957,7 +1976,7 @@ var File_arbe_v1_bot_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\n" +
-	"\x11arbe/v1/bot.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbd\x03\n" +
+	"\x11arbe/v1/bot.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\x03\n" +
 	"\x03Bot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x16\n" +
@@ -1975,7 +1994,8 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x10\n" +
 	"\x03ask\x18\r \x03(\tR\x03ask\x12\x14\n" +
-	"\x05think\x18\x0e \x01(\tR\x05think\"\x99\x03\n" +
+	"\x05think\x18\x0e \x01(\tR\x05think\x12\x12\n" +
+	"\x04etag\x18\x0f \x01(\tR\x04etag\"\x99\x03\n" +
 	"\tBotLimits\x12)\n" +
 	"\n" +
 	"turn_steps\x18\x01 \x01(\x05B\n" +
@@ -2043,7 +2063,7 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\\\n" +
 	"\x10ListBotsResponse\x12 \n" +
 	"\x04bots\x18\x01 \x03(\v2\f.arbe.v1.BotR\x04bots\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf1\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8e\x04\n" +
 	"\x10UpdateBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x18\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\x02id\x12%\n" +
@@ -2056,7 +2076,8 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\x06limits\x18\b \x01(\v2\x12.arbe.v1.BotLimitsR\x06limits\x12 \n" +
 	"\x03ask\x18\t \x01(\v2\x0e.arbe.v1.NamesR\x03ask\x12#\n" +
 	"\x05think\x18\n" +
-	" \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x04R\x05think\x88\x01\x01\x12(\n" +
+	" \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x04R\x05think\x88\x01\x01\x12\x1b\n" +
+	"\x04etag\x18\v \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etag\x12(\n" +
 	"\x10skip_model_check\x18\x14 \x01(\bR\x0eskipModelCheckB\t\n" +
 	"\a_handleB\a\n" +
 	"\x05_nameB\x0f\n" +

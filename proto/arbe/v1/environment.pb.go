@@ -25,12 +25,14 @@ const (
 )
 
 type Environment struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	HouseId       string                 `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	Config        *EnvironmentConfig     `protobuf:"bytes,4,opt,name=config,proto3" json:"config,omitempty"`
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	HouseId   string                 `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Config    *EnvironmentConfig     `protobuf:"bytes,4,opt,name=config,proto3" json:"config,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// Names this version of the environment; see UpdateEnvironmentRequest.
+	Etag          string `protobuf:"bytes,6,opt,name=etag,proto3" json:"etag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -98,6 +100,13 @@ func (x *Environment) GetCreatedAt() *timestamppb.Timestamp {
 		return x.CreatedAt
 	}
 	return nil
+}
+
+func (x *Environment) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
 }
 
 // EnvironmentConfig is a recipe for sandboxes.
@@ -930,7 +939,10 @@ type UpdateEnvironmentRequest struct {
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name  *string                `protobuf:"bytes,2,opt,name=name,proto3,oneof" json:"name,omitempty"`
 	// Replaces the whole recipe.
-	Config        *EnvironmentConfig `protobuf:"bytes,3,opt,name=config,proto3" json:"config,omitempty"`
+	Config *EnvironmentConfig `protobuf:"bytes,3,opt,name=config,proto3" json:"config,omitempty"`
+	// The etag of the version that the change was made for. If the environment has changed since then, nothing changes and the
+	// error is "aborted" (reason CHANGED). Empty changes any version.
+	Etag          string `protobuf:"bytes,4,opt,name=etag,proto3" json:"etag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -984,6 +996,13 @@ func (x *UpdateEnvironmentRequest) GetConfig() *EnvironmentConfig {
 		return x.Config
 	}
 	return nil
+}
+
+func (x *UpdateEnvironmentRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
 }
 
 type UpdateEnvironmentResponse struct {
@@ -1485,14 +1504,15 @@ var File_arbe_v1_environment_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\n" +
-	"\x19arbe/v1/environment.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbb\x01\n" +
+	"\x19arbe/v1/environment.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcf\x01\n" +
 	"\vEnvironment\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x122\n" +
 	"\x06config\x18\x04 \x01(\v2\x1a.arbe.v1.EnvironmentConfigR\x06config\x129\n" +
 	"\n" +
-	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\x83\x05\n" +
+	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x12\n" +
+	"\x04etag\x18\x06 \x01(\tR\x04etag\"\x83\x05\n" +
 	"\x11EnvironmentConfig\x12\x1f\n" +
 	"\x06driver\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06driver\x12\x1e\n" +
 	"\x05image\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xf4\x03R\x05image\x12\x1c\n" +
@@ -1558,11 +1578,12 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"|\n" +
 	"\x18ListEnvironmentsResponse\x128\n" +
 	"\fenvironments\x18\x01 \x03(\v2\x14.arbe.v1.EnvironmentR\fenvironments\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x96\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb3\x01\n" +
 	"\x18UpdateEnvironmentRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\"\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dH\x00R\x04name\x88\x01\x01\x122\n" +
-	"\x06config\x18\x03 \x01(\v2\x1a.arbe.v1.EnvironmentConfigR\x06configB\a\n" +
+	"\x06config\x18\x03 \x01(\v2\x1a.arbe.v1.EnvironmentConfigR\x06config\x12\x1b\n" +
+	"\x04etag\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etagB\a\n" +
 	"\x05_name\"S\n" +
 	"\x19UpdateEnvironmentResponse\x126\n" +
 	"\venvironment\x18\x01 \x01(\v2\x14.arbe.v1.EnvironmentR\venvironment\"\x7f\n" +
