@@ -84,7 +84,7 @@ func TestTheRealThing(t *testing.T) {
 		// Pressed by script, because it moves down with the first lines of output.
 		eval[int](b, "(document.querySelector('.command:has(> .foot.running) .stop button').click(), 1)")
 		other.until("the end of it", "!document.querySelector('.stop') && /stopped by .+ · /.test(document.querySelector('#log').innerText)")
-		other.until("the sandbox beside it", "document.querySelector('#details .sandbox-state').innerText.includes('Live')")
+		other.until("the sandbox beside it", "document.querySelector('#details .sandbox-state').innerText.includes('Live') && !!document.querySelector('#details .sandbox-state a[href^=\"/sandboxes/\"]')")
 	})
 	t.Run("output that the log does not hold is downloaded whole, and never shown", func(t *testing.T) {
 		b := b.in(t)

@@ -27,6 +27,7 @@ type entryPrinter struct {
 	draft  arbe.Draft
 
 	midLine bool // the live output has not ended its line
+	builds  bool // the line shows a step of the preparation of a sandbox, which the next output replaces
 }
 
 func (p *entryPrinter) entry(ctx context.Context, e *arbev1.Entry) (err error) {
@@ -75,6 +76,9 @@ func (p *entryPrinter) delta(d *arbev1.Delta) error {
 	if turn := arbe.TurnOf(d); turn != "" {
 		return p.written(turn, d)
 	}
+	if _, is := entry.PreparedSandbox(d.GetEntryId()); is {
+		return p.built(d)
+	}
 	shown := p.live[d.GetEntryId()]
 	if shown == nil {
 		shown = &output{out: liveWriter{p}, missed: func(bytes int64) { p.app.say("… %d bytes left out …", bytes) }}
@@ -84,6 +88,22 @@ func (p *entryPrinter) delta(d *arbev1.Delta) error {
 		p.live[d.GetEntryId()] = shown
 	}
 	return shown.delta(d)
+}
+
+// built shows which step the preparation of a sandbox has reached, in a line of a terminal that the next output replaces. The log
+// gets the whole output of the preparation.
+func (p *entryPrinter) built(d *arbev1.Delta) error {
+	if !isTerminal(p.app.out) {
+		return nil
+	}
+	for _, step := range entry.BootSteps(d.GetData()) {
+		p.endLine()
+		if _, err := io.WriteString(p.app.out, p.app.dim(printable(step)+" …")); err != nil {
+			return err
+		}
+		p.builds = true
+	}
+	return nil
 }
 
 // written shows a piece of a bot's text.
@@ -140,8 +160,12 @@ func (p *entryPrinter) step(e *arbev1.Entry, text string) (string, error) {
 	return foot, err
 }
 
-// endLine ends the line of live output.
+// endLine ends the line of live output, and removes a step of a preparation.
 func (p *entryPrinter) endLine() {
+	if p.builds {
+		io.WriteString(p.app.out, "\r\x1b[K")
+		p.builds = false
+	}
 	if p.midLine {
 		fmt.Fprintln(p.app.out)
 		p.midLine = false
@@ -164,6 +188,9 @@ type liveWriter struct{ *entryPrinter }
 func (w liveWriter) Write(text []byte) (int, error) {
 	if len(text) == 0 {
 		return 0, nil
+	}
+	if w.builds {
+		w.endLine()
 	}
 	w.midLine = !strings.HasSuffix(string(text), "\n")
 	_, err := io.WriteString(w.app.out, printable(string(text)))

@@ -22,13 +22,14 @@ import (
 func x(a *app) *cobra.Command {
 	var f xFlags
 	cmd := &cobra.Command{
-		Use:   "x [-it] [-t THREAD] [--] [PROGRAM [ARG…]]",
-		Short: "Run a command in a thread's sandbox",
+		Use:   "x [-it] [-t THREAD | -e ENV] [--] [PROGRAM [ARG…]]",
+		Short: "Run a command in the sandbox of a thread, or of a new one",
 		Long:  xLong,
 		Example: "  arbe x -t th4w7q2m9x -- go test ./...\n" +
 			"  arbe x -t th4w7q2m9x -c 'make test | tail -20'\n" +
 			"  arbe x -it -t th4w7q2m9x\n" +
 			"  arbe x -it -t th4w7q2m9x -- vim README.md\n" +
+			"  arbe x -e go -- go vet ./...\n" +
 			"  arbe x -t th4w7q2m9x -w web --env CI=1 -- npm test\n" +
 			"  arbe x -t th4w7q2m9x tar c . | tar x\n" +
 			"  git archive HEAD | arbe x -t th4w7q2m9x tar x",
@@ -38,7 +39,7 @@ func x(a *app) *cobra.Command {
 	flags.SetInterspersed(false)
 	flags.StringVarP(&f.thread, "thread", "t", "", "the thread (default $ARBE_THREAD)")
 	flags.StringVarP(&f.line, "command", "c", "", "a line for the shell, in place of a program with its arguments")
-	flags.StringArrayVar(&f.env, "env", nil, "a variable NAME=VALUE, or the environment of the sandbox, by id or name, if the thread has none yet")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "a variable NAME=VALUE, or the environment of the sandbox, by id or name: of a new thread or, with -t, of a thread that has no sandbox yet")
 	flags.StringVarP(&f.directory, "workdir", "w", "", "where it starts (default: the environment's directory, to which it may be relative)")
 	flags.BoolVarP(&f.tty, "tty", "i", false, "give it this terminal; -it is the same")
 	flags.BoolVar(&f.keep, "keep", false, "with -it: keep it running when this terminal is gone")
@@ -50,7 +51,8 @@ func x(a *app) *cobra.Command {
 	return cmd
 }
 
-var xLong = "Run a command in a thread's sandbox, which is created if the thread has none. The output is printed here\n" +
+var xLong = "Run a command in a thread's sandbox, which is created if the thread has none. With -e ENV and no thread, the\n" +
+	"command runs in a new thread of that environment. The output is printed here\n" +
 	"as it arrives, and arbe exits with the command's exit code. Everyone who follows the thread sees it too.\n" +
 	"\n" +
 	"On a terminal the command's stdout and stderr are one, so that their lines keep the order in\n" +
@@ -97,10 +99,10 @@ func (f *xFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string)
 	if err != nil {
 		return err
 	}
-	if req.ThreadId, err = a.threadID(ctx, c, f.thread); err != nil {
+	if err := a.commandEnvironment(ctx, c, req, f.env); err != nil {
 		return err
 	}
-	if err := a.commandEnvironment(ctx, c, req, f.env); err != nil {
+	if req.ThreadId, err = f.place(ctx, a, c, req.GetEnvironmentId()); err != nil {
 		return err
 	}
 	switch {
@@ -120,6 +122,22 @@ func (f *xFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string)
 	ctx, end := a.handleInterrupts(ctx, e.interrupt)
 	defer end()
 	return e.run(ctx)
+}
+
+// place returns the thread of the command: the one of the flags or, if there is none but an environment, a new one.
+func (f *xFlags) place(ctx context.Context, a *app, c *arbe.Client, environment string) (string, error) {
+	if environment == "" || f.thread != "" || a.getenv("ARBE_THREAD") != "" {
+		return a.threadID(ctx, c, f.thread)
+	}
+	env, err := c.Environments.GetEnvironment(ctx, &arbev1.GetEnvironmentRequest{Id: environment})
+	if err != nil {
+		return "", err
+	}
+	made, err := c.Threads.CreateThread(ctx, &arbev1.CreateThreadRequest{HouseId: env.GetEnvironment().GetHouseId(), EnvironmentId: environment})
+	if id := made.GetThread().GetId(); err == nil && isTerminal(a.err) {
+		a.say("arbe: in the new thread %s; the next command there is arbe x -t %s", id, id)
+	}
+	return made.GetThread().GetId(), err
 }
 
 // request returns the request for a command, without its thread. Its id is chosen here, so that the command can be cancelled

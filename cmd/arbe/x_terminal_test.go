@@ -138,6 +138,28 @@ func TestATerminalInASandbox(t *testing.T) {
 		s.shows("arbe x -it gives it this terminal")
 		s.exits(0)
 	})
+	t.Run("in a new thread of an environment", func(t *testing.T) {
+		server.arbe(t, "env", "create", "apart", "-q")
+		s := server.typist(t, "x", "-e", "apart", "-e", "WORD=hello", "--", "sh", "-c", "echo $WORD; pwd; exit 4")
+		s.shows("in the new thread ")
+		s.shows("hello\r\n")
+		s.exits(4)
+		if list := server.arbe(t, "thread", "list", "--json"); !strings.Contains(list, `"environment_id":"`+server.arbe(t, "env", "show", "apart", "-q")+`"`) {
+			t.Errorf("no thread has the environment: %s", list)
+		}
+	})
+	t.Run("a step of a new sandbox is shown until there is output", func(t *testing.T) {
+		// A fast preparation is over before its steps are shown.
+		server.arbe(t, "env", "create", "slow", "--setup", "sleep 1", "-q")
+		id := server.arbe(t, "thread", "create", "--name", "followed", "--env", "slow", "-q")
+		follower := server.typist(t, "thread", "entries", "list", id, "--follow")
+		server.arbe(t, "say", id, "it follows", "-q")
+		follower.shows("it follows")
+		server.arbe(t, "x", "-t", id, "--", "echo", "first output")
+		follower.shows("setup …")
+		follower.shows("\r\x1b[K")
+		follower.shows("first output")
+	})
 	t.Run("without waiting", func(t *testing.T) {
 		id := server.arbe(t, "x", "-t", thread, "--detach", "-w", "/tmp", "--env", "A=b c", "-c", `test "$PWD $A" = "/tmp b c" && exit 5`)
 		cmd := server.command("wait", "-t", thread, id[:8])
