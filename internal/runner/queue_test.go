@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/harness/codex"
+	"github.com/arbe-dev/arbe/internal/harness/acp"
 	"github.com/arbe-dev/arbe/internal/harness/pi"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 )
@@ -21,14 +21,14 @@ func (w *world) change(p entry.Payload) { w.say(person, p.Type(), p) }
 // the rest.
 func TestAChangedQueue(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, codex.Harness{}, func(r *modeltest.Request) modeltest.Reply {
+	w := newWorld(t, acp.Gemini(), func(r *modeltest.Request) modeltest.Reply {
 		switch {
 		case strings.Contains(r.Asked(), "third"):
 			return modeltest.Reply{Text: "You said " + r.Asked()}
 		case r.Last().Role == "tool":
 			return modeltest.Reply{Text: "The first."}
 		}
-		return modeltest.Reply{Text: "I wait.", Calls: []modeltest.Call{bash["codex"]("until test -e go; do :; done")}}
+		return modeltest.Reply{Text: "I wait.", Calls: []modeltest.Call{bash["acp-gemini"]("until test -e go; do :; done")}}
 	})
 	w.chat("wait")
 	r := w.start()

@@ -11,6 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness/acp"
 	"github.com/arbe-dev/arbe/internal/harness/all"
 	"github.com/arbe-dev/arbe/internal/harness/claude"
+	"github.com/arbe-dev/arbe/internal/harness/codex"
 	"github.com/arbe-dev/arbe/internal/harness/pi"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 )
@@ -152,6 +153,49 @@ func TestAnAgentOfTheProtocolAsksPeople(t *testing.T) {
 	}
 	if !w.has("pi.assistant", "cat two")() || !w.has("pi.tool_result", `"isError":true`)() || !w.has("pi.tool_result", "two")() {
 		t.Error("the log lacks a result")
+	}
+}
+
+// Codex asks before it changes a file, if that needs approval, and asks its user a question. It runs commands without asking.
+func TestCodexAsksPeople(t *testing.T) {
+	t.Parallel()
+	patch := func(name string) modeltest.Call {
+		return bash["codex"]("apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: " + name + "\n+hello\n*** End Patch\nEOF\n")
+	}
+	w := newWorld(t, codex.Harness{}, func(r *modeltest.Request) modeltest.Reply {
+		switch {
+		case strings.Contains(r.Asked(), "use another name"):
+			if r.Last().Role == "tool" {
+				return modeltest.Reply{Text: "It is made."}
+			}
+			return modeltest.Reply{Calls: []modeltest.Call{patch("two")}}
+		case strings.Contains(r.Last().Text, "the third"):
+			return modeltest.Reply{Calls: []modeltest.Call{patch("one")}}
+		case r.Last().Role == "tool":
+			return modeltest.Reply{Calls: []modeltest.Call{{Name: "request_user_input", Arguments: `{"questions":[{"id":"q","header":"File","question":"Which file?","options":[{"label":"a","description":"a"},{"label":"b","description":"b"}]}]}`}}}
+		}
+		return modeltest.Reply{Calls: []modeltest.Call{bash["codex"]("echo it ran")}}
+	})
+	w.spec.Ask = []string{entry.WriteFileTool}
+	w.chat("make the file")
+	r := w.start()
+	answer := func(asked, answered string, p entry.PermissionAnswered) {
+		w.await(w.ctx, "the question "+asked, w.has("signal.permission.asked", asked))
+		w.sayAs(answered, person, p.Type(), p)
+	}
+	answer("Which file?", "run.1.1.call0.answered", entry.PermissionAnswered{Epoch: 1, Outcome: entry.Approved, Reason: "the third"})
+	answer("workspace/one", "run.1.2.call0.answered", entry.PermissionAnswered{Epoch: 1, Outcome: entry.Denied, Reason: "use another name"})
+	answer("workspace/two", "run.1.3.call0.answered", entry.PermissionAnswered{Epoch: 1, Outcome: entry.Approved})
+	if f := r.finish(); f.Outcome != "completed" || f.Result != "It is made." {
+		t.Errorf("the report is %+v", f)
+	}
+	for name, there := range map[string]bool{"one": false, "two": true} {
+		if _, err := os.Stat(filepath.Join(w.spec.WorkDir, name)); (err == nil) != there {
+			t.Errorf("the file %s: %v", name, err)
+		}
+	}
+	if !w.has("pi.tool_result", "it ran")() || !w.has("pi.tool_result", "the third")() {
+		t.Errorf("the log is\n%s", w.dump())
 	}
 }
 

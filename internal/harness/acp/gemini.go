@@ -32,7 +32,7 @@ func Gemini() Harness {
 		name: "acp-gemini", title: "Gemini CLI", version: GeminiVersion, dialects: []harness.Dialect{harness.Gemini},
 		install: harness.Install{Script: "VERSION=" + GeminiVersion + "\n" + geminiInstall, Hosts: []string{"registry.npmjs.org"}, Arguments: []string{"--version"}},
 		asks:    true, repeatsLate: true, headsThoughts: true, tools: geminiTools, toolOf: geminiTool, start: startGemini,
-		lacks: "its tool calls have descriptions instead of arguments, and a command that fails looks like one that works; it starts no subagents and searches nothing on the web",
+		lacks: "its tool calls have descriptions instead of arguments, and a command that fails looks like one that works; it does not ask about commands that only read; it starts no subagents and searches nothing on the web",
 	}}
 }
 

@@ -12,7 +12,8 @@ import (
 func TestAnAnswerThatIsCutIsKept(t *testing.T) {
 	t.Parallel()
 	for name, lines := range map[string][]string{
-		"codex": {`{"type":"thread.started","thread_id":"t"}`, `{"type":"item.completed","item":{"id":"item_0","type":"agent_message","text":"I hold."}}`},
+		"codex": {`{"id":1,"result":{}}`, `{"id":2,"result":{"thread":{"id":"t"}}}`, `{"id":3,"result":{"turn":{"id":"u"}}}`,
+			item("completed", `{"type":"agentMessage","id":"m","text":"I hold."}`)},
 		"claude-code": {
 			`{"type":"assistant","message":{"id":"m","model":"plain","role":"assistant","content":[{"type":"text","text":"I hold."}]}}`,
 			`{"type":"assistant","message":{"id":"m","model":"plain","role":"assistant","content":[{"type":"tool_use","id":"c","name":"Bash","input":{"command":"true"}}]}}`,

@@ -20,6 +20,11 @@ func update(text string) string {
 	return `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":` + text + `}}`
 }
 
+// item is in the format of Codex.
+func item(what, text string) string {
+	return `{"method":"item/` + what + `","params":{"item":` + text + `,"threadId":"t","turnId":"u"}}`
+}
+
 var floods = map[string]harnesstest.Flood{
 	"pi": {
 		Begin:  []string{`{"type":"message_end","message":{"role":"assistant","content":[{"type":"toolCall","id":"call1","name":"bash","arguments":{"command":"ls"}}],"usage":{},"stopReason":"toolUse"}}`},
@@ -28,10 +33,11 @@ var floods = map[string]harnesstest.Flood{
 		Piece:  `{"type":"message_update","assistantMessageEvent":{"type":"text_delta","contentIndex":0,"delta":"TEXT"}}`,
 	},
 	"codex": {
-		Begin:  []string{`{"type":"thread.started","thread_id":"t"}`, `{"type":"item.started","item":{"id":"call1","type":"command_execution","command":"ls","status":"in_progress"}}`},
-		Call:   `{"type":"item.started","item":{"id":"ID","type":"command_execution","command":"TEXT","status":"in_progress"}}`,
-		Result: `{"type":"item.completed","item":{"id":"call1","type":"command_execution","command":"ls","aggregated_output":"`,
-		Piece:  `{"type":"item.completed","item":{"id":"item_2","type":"agent_message","text":"TEXT"}}`,
+		Begin: []string{`{"id":1,"result":{}}`, `{"id":2,"result":{"thread":{"id":"t"}}}`, `{"id":3,"result":{"turn":{"id":"u"}}}`,
+			item("started", `{"type":"commandExecution","id":"call1","command":"ls","status":"inProgress"}`)},
+		Call:   item("started", `{"type":"commandExecution","id":"ID","command":"TEXT","status":"inProgress"}`),
+		Result: `{"method":"item/completed","params":{"item":{"type":"commandExecution","id":"call1","command":"ls","aggregatedOutput":"`,
+		Piece:  `{"method":"item/agentMessage/delta","params":{"threadId":"t","turnId":"u","itemId":"m","delta":"TEXT"}}`,
 	},
 	"claude-code": {
 		Begin: []string{`{"type":"system","subtype":"init","session_id":"s"}`,

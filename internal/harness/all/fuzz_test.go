@@ -25,13 +25,22 @@ func FuzzPi(f *testing.F) {
 }
 
 func FuzzCodex(f *testing.F) {
-	f.Add([]byte(`{"type":"thread.started","thread_id":"t"}
-{"type":"item.started","item":{"id":"i","type":"command_execution","command":"ls"}}
-{"type":"item.completed","item":{"id":"i","type":"command_execution","command":"ls","aggregated_output":"x","exit_code":3,"status":"failed"}}
-{"type":"item.completed","item":{"id":"m","type":"mcp_tool_call","server":"s","tool":"t","arguments":{"a":1},"result":[1]}}
-{"type":"item.completed","item":{"id":"a","type":"agent_message","text":"done"}}
-{"type":"turn.completed","usage":{"input_tokens":3,"cached_input_tokens":9}}
-{"type":"turn.failed","error":{"message":"max_output_tokens"}}`), int64(5))
+	text := []byte(`{"id":1,"result":{}}
+{"id":2,"result":{"thread":{"id":"t"}}}
+{"id":3,"result":{"turn":{"id":"u"}}}
+{"method":"item/started","params":{"threadId":"t","item":{"id":"i","type":"commandExecution","command":"ls"}}}
+{"method":"item/commandExecution/requestApproval","id":0,"params":{"threadId":"t","turnId":"u","itemId":"i","command":"ls"}}
+{"method":"item/tool/requestUserInput","id":1,"params":{"threadId":"t","turnId":"u","itemId":"q","questions":[{"id":"a"}]}}
+{"method":"item/completed","params":{"threadId":"t","item":{"id":"i","type":"commandExecution","command":"ls","aggregatedOutput":"x","exitCode":3,"status":"failed"}}}
+{"method":"item/completed","params":{"threadId":"t","item":{"id":"m","type":"mcpToolCall","server":"s","tool":"t","arguments":{"a":1},"result":[1]}}}
+{"method":"item/reasoning/summaryTextDelta","params":{"threadId":"t","itemId":"r","delta":"hm"}}
+{"method":"item/agentMessage/delta","params":{"threadId":"t","itemId":"a","delta":"do"}}
+{"method":"item/completed","params":{"threadId":"t","item":{"id":"a","type":"agentMessage","text":"done"}}}
+{"method":"thread/tokenUsage/updated","params":{"threadId":"t","turnId":"u","tokenUsage":{"total":{"inputTokens":3,"cachedInputTokens":9},"last":{}}}}
+{"method":"error","params":{"threadId":"t","error":{"message":"again"},"willRetry":true}}
+{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u","status":"failed","error":{"message":"max_output_tokens"}}}}`)
+	f.Add(text, int64(0))
+	f.Add(text, int64(5))
 	fuzz(f, codex.Harness{})
 }
 

@@ -1,7 +1,8 @@
 // Package codex is the harness of Codex, the coding agent of OpenAI.
 //
-// It runs codex exec, which takes one prompt on its standard input. A later prompt continues its session. Codex only speaks
-// the responses dialect.
+// It runs codex app-server, which speaks JSON-RPC, one message per line, on its standard input and output. In its words, a
+// thread is a conversation, a turn is the work on a prompt, and items are the parts of a turn: texts, thoughts and tool calls.
+// Codex only speaks the responses dialect.
 package codex
 
 import (
@@ -29,8 +30,8 @@ type Harness struct{}
 // Info describes Codex.
 func (Harness) Info() harness.Info {
 	return harness.Info{Name: name, Title: "Codex", Version: Version, Dialects: []harness.Dialect{harness.Responses},
-		Interrupt: true, SameBox: true, FreshBox: true,
-		Limits: "what is said while it works is its next prompt, it cannot ask people, its text appears in whole answers, and it asks only models that speak responses"}
+		Steer: true, Interrupt: true, Asks: true, SameBox: true, FreshBox: true,
+		Limits: "it asks only models that speak responses; it starts no subagents if anything needs a person's approval, and what it types into a program that runs needs none; summaries that it makes are not shown"}
 }
 
 // Install installs Codex with npm.
@@ -52,23 +53,22 @@ func triple() string {
 	return "x86_64-unknown-linux-musl"
 }
 
-// Start starts codex exec. Codex does not read the repository's configuration, because the directory is not trusted.
+// Start starts codex app-server. The reader sends the prompt once there is a thread. Codex does not read the repository's
+// configuration, because the directory is not trusted.
 func (Harness) Start(job harness.Job, session, prompt string) (harness.Start, error) {
 	if strings.TrimSpace(prompt) == "" {
 		return harness.Start{}, harness.ErrNoPrompt
 	}
-	if len(prompt) > maxPrompt {
-		prompt = harness.Middle(prompt, maxPrompt-200)
-	}
-	argv := []string{path.Join(job.Program, "node_modules/codex-native/vendor", triple(), "bin/codex"), "exec", "--json", "--skip-git-repo-check",
-		"--dangerously-bypass-approvals-and-sandbox"}
-	if session != "" {
-		argv = append(argv, "resume", session)
-	}
+	argv := []string{path.Join(job.Program, "node_modules/codex-native/vendor", triple(), "bin/codex"), "app-server"}
 	files := []harness.File{{Path: "codex/config.toml", Content: config(job)}, {Path: "codex/AGENTS.md", Content: []byte(job.Instructions)}}
-	return harness.Start{Argv: append(argv, "-"), Files: files, Input: []byte(prompt), Session: session,
+	begin := request(firstID, "initialize", object{"clientInfo": object{"name": "arbe", "title": "arbe", "version": "1"},
+		"capabilities": object{"experimentalApi": false, "requestAttestation": false, "optOutNotificationMethods": unread}})
+	return harness.Start{Argv: argv, Files: files, Input: begin, Open: true, Session: session,
 		Env: []string{"CODEX_HOME=" + path.Join(job.Session, "codex"), "OPENAI_API_KEY", "CODEX_API_KEY", "RUST_LOG", keyName + "=" + job.Model.Key}}, nil
 }
+
+// unread are messages that Codex need not send. They repeat what others say, and can be long.
+var unread = []string{"item/commandExecution/outputDelta", "item/fileChange/patchUpdated", "turn/diff/updated", "thread/started"}
 
 // config returns Codex's configuration: its model, and nothing that reaches other hosts.
 func config(job harness.Job) []byte {
@@ -83,10 +83,16 @@ func config(job harness.Job) []byte {
 	b.WriteString(`check_for_update_on_startup = false
 web_search = "disabled"
 project_doc_max_bytes = 65536
+suppress_unstable_features_warning = true
 [features]
 plugins = false
 goals = false
-[analytics]
+default_mode_request_user_input = true
+`)
+	if len(job.Ask) > 0 {
+		b.WriteString("multi_agent = false\n") // a subagent's questions name calls that the transcript does not have
+	}
+	b.WriteString(`[analytics]
 enabled = false
 [otel]
 metrics_exporter = "none"

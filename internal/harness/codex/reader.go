@@ -3,6 +3,7 @@ package codex
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -10,221 +11,315 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// Read reads the events of codex exec --json.
-func (Harness) Read(job harness.Job, _, _ string) harness.Reader {
-	return &reader{job: job, open: map[string]bool{}}
+// Read reads the messages of codex app-server.
+func (Harness) Read(job harness.Job, session, prompt string) harness.Reader {
+	return &reader{job: job, thread: session, resumes: session != "", awaited: firstID, method: "initialize",
+		said: []saying{{text: prompt}}, calls: map[string]string{}, asks: map[string]asking{}}
 }
+
+// firstID is the id of the first request, which Start sends.
+const firstID = 1
 
 type reader struct {
 	job   harness.Job
 	tally harness.Tally
-	// answer is the text and thoughts since the last message. The next tool call, or the end, completes it.
-	answer []entry.PiBlock
-	room   harness.Room
-	open   map[string]bool
-	// failed is the reason why the turn failed, and ended reports whether it has ended.
-	failed string
-	ended  bool
+	// thread names the conversation, turn the current turn, which is empty until it has begun, and over the last one that has
+	// ended. resumes means that the thread has earlier turns.
+	thread, turn, over string
+	resumes            bool
+	// awaited is the id of the request whose answer we wait for, and method is its method. sent counts the requests after the
+	// first.
+	awaited int64
+	method  string
+	sent    int64
+	// said are prompts of which Codex has not taken note. They are sent again with the next turn.
+	said []saying
+
+	// now is the current answer. part names the item of its last block, and whole reports that the model has ended it.
+	now   []entry.PiBlock
+	part  string
+	whole bool
+	room  harness.Room
+	// usage is what no message has counted yet, total is Codex's count of the thread, and counts reports that it is known.
+	usage  entry.PiUsage
+	total  tokens
+	counts bool
+	// calls are the tools of the calls without a result, and last is the arguments of the last call.
+	calls map[string]string
+	last  call
+	asks  map[string]asking
+
+	// failed is the reason why the turn failed. done reports that all turns have ended, and stopped that it was interrupted.
+	failed  string
+	done    bool
+	stopped bool
 }
 
-type line struct {
-	Type     string `json:"type"`
-	ThreadID string `json:"thread_id"`
-	Message  string `json:"message"`
-	Item     item   `json:"item"`
-	Error    struct {
-		Message string `json:"message"`
-	} `json:"error"`
-	Usage struct {
-		Input      int64 `json:"input_tokens"`
-		Cached     int64 `json:"cached_input_tokens"`
-		CacheWrite int64 `json:"cache_write_input_tokens"`
-		Output     int64 `json:"output_tokens"`
-	} `json:"usage"`
-}
+// saying is a prompt. id is empty until it was sent to a turn that runs.
+type saying struct{ id, text string }
 
-type item struct {
-	ID       string          `json:"id"`
-	Type     string          `json:"type"`
-	Text     string          `json:"text"`
-	Command  string          `json:"command"`
-	Output   string          `json:"aggregated_output"`
-	ExitCode *int            `json:"exit_code"`
-	Status   string          `json:"status"`
-	Server   string          `json:"server"`
-	Tool     string          `json:"tool"`
-	Args     json.RawMessage `json:"arguments"`
-	Result   json.RawMessage `json:"result"`
-	Error    json.RawMessage `json:"error"`
-	Changes  json.RawMessage `json:"changes"`
-	Query    string          `json:"query"`
-}
-
-// Line reads an event.
+// Line reads a message.
 func (r *reader) Line(text []byte, cut int64) []harness.Event {
-	var l line
 	if cut > 0 {
 		return r.long(text, cut)
 	}
-	if json.Unmarshal(text, &l) != nil {
-		return nil // not from Codex
+	var m message
+	if json.Unmarshal(text, &m) != nil {
+		return nil // not part of the protocol
 	}
-	switch l.Type {
-	case "thread.started":
-		return []harness.Event{{Session: l.ThreadID}}
-	case "item.started":
-		return r.begin(l.Item)
-	case "item.completed":
-		return r.complete(l.Item)
-	case "error": // a notice; only a failed turn is final
-		return []harness.Event{{Waiting: entry.OneLine(l.Message, 300)}}
-	case "turn.failed":
-		r.failed = l.Error.Message
-		if r.failed == "" {
-			r.failed = "the turn failed"
+	switch {
+	case m.Method == "":
+		return r.answered(m)
+	case isID(m.ID):
+		return r.asked(m)
+	case r.thread == "":
+		return nil
+	case m.Params.ThreadID != r.thread: // a subagent's; the transcript has its call and its result
+		if m.Method == "thread/tokenUsage/updated" {
+			m.Params.Usage.Last.add(&r.usage)
 		}
-		stop := entry.PiError
-		if strings.Contains(r.failed, "max_output_tokens") {
-			stop, r.failed = entry.PiLength, harness.CutLength
-		}
-		return r.end(stop, entry.PiUsage{})
-	case "turn.completed":
-		u := l.Usage
-		usage := entry.PiUsage{Input: max(u.Input-u.Cached-u.CacheWrite, 0), CacheRead: u.Cached, CacheWrite: u.CacheWrite, Output: u.Output}
-		usage.TotalTokens = usage.Input + usage.CacheRead + usage.CacheWrite + usage.Output
-		return r.end(entry.PiStopped, usage)
+		return nil
 	}
-	return nil
+	return r.notified(m.Method, m.Params)
 }
 
-// long ends a tool call whose line is too long, so that it has a result.
+func inputs(input []byte) []harness.Event { return []harness.Event{{Input: input}} }
+
+// long handles a message that is too long to decode, so that nothing keeps waiting for it.
 func (r *reader) long(text []byte, cut int64) []harness.Event {
-	for id := range r.open {
-		if strings.Contains(string(text[:min(len(text), 4<<10)]), `"`+id+`"`) {
-			note := fmt.Sprintf("[the result has more than %s and is not kept]", entry.FileSize(int64(len(text))+cut))
-			return r.result(item{ID: id}, note, false)
-		}
+	m := headOf.FindSubmatch(text[:min(len(text), 1<<10)])
+	if m == nil {
+		return nil
+	}
+	id, open := string(m[4]), false
+	if string(m[2]) == "item/completed" {
+		_, open = r.calls[id]
+	}
+	switch {
+	case len(m[3]) > 0:
+		return inputs(refuse(m[3], badParams, "this is too long"))
+	case r.awaited > 0 && string(m[1]) == strconv.FormatInt(r.awaited, 10), string(m[2]) == "turn/completed":
+		return r.fail("a message of Codex was too long to be read")
+	case open:
+		return r.result(id, fmt.Sprintf("[the result has more than %s and is not kept]", entry.FileSize(int64(len(text))+cut)), false)
 	}
 	return nil
 }
 
-// end completes the last answer.
-func (r *reader) end(stop entry.PiStop, usage entry.PiUsage) []harness.Event {
-	r.ended = true
-	a := r.take(stop)
-	a.Usage = usage
-	if stop == entry.PiError {
-		a.ErrorMessage = r.failed
-	}
-	r.tally.Add(a)
-	if len(a.Content) == 0 && stop != entry.PiError && usage.TotalTokens == 0 {
+// request sends a request.
+func (r *reader) request(method string, params object) []byte {
+	r.sent++
+	return request(firstID+r.sent, method, params)
+}
+
+// await sends a request whose answer is read.
+func (r *reader) await(method string, params object) []byte {
+	input := r.request(method, params)
+	r.awaited, r.method = firstID+r.sent, method
+	return input
+}
+
+// answered reads the answer to a request.
+func (r *reader) answered(m message) []harness.Event {
+	if r.awaited == 0 || string(m.ID) != strconv.FormatInt(r.awaited, 10) || r.done {
 		return nil
 	}
-	return []harness.Event{{Message: a}}
+	method := r.method
+	r.awaited = 0
+	if m.Error != nil {
+		return r.fail(method + ": " + m.Error.String())
+	}
+	switch method {
+	case "initialize":
+		return inputs(append(send(object{"method": "initialized"}), r.open()...))
+	case "turn/start":
+		return r.turned(m.Result.Turn.ID)
+	}
+	if id := m.Result.Thread.ID; id == "" || len(id) > harness.MaxID || r.resumes && id != r.thread {
+		return r.fail("Codex opened no thread")
+	}
+	r.thread = m.Result.Thread.ID
+	return inputs(r.begin())
 }
 
-// take returns the pending text as an answer.
-func (r *reader) take(stop entry.PiStop) entry.PiAssistant {
-	a := entry.PiAssistant{Harness: name, Content: r.answer, API: "openai-responses", Provider: r.job.Model.Provider, Model: r.job.Model.ID, StopReason: stop}
-	r.answer, r.room = nil, harness.Room{}
-	return a
+// open begins or continues the conversation. A thread remembers its settings, so they are given again.
+func (r *reader) open() []byte {
+	settings := object{"cwd": r.job.Dir, "model": r.job.Model.ID, "modelProvider": "arbe", "sandbox": "danger-full-access", "approvalPolicy": "never"}
+	if len(r.job.Ask) > 0 {
+		settings["approvalPolicy"] = "untrusted" // it asks about every command and every change
+	}
+	if !r.resumes {
+		return r.await("thread/start", settings)
+	}
+	settings["threadId"], settings["excludeTurns"] = r.thread, true
+	return r.await("thread/resume", settings)
 }
 
-// begin reads the start of a tool.
-func (r *reader) begin(i item) []harness.Event {
-	tool, arguments := i.call()
-	if tool == "" || i.ID == "" || r.open[i.ID] || len(i.ID) > harness.MaxID || len(r.open) >= harness.MaxCalls {
+// begin begins a turn with all that was said.
+func (r *reader) begin() []byte {
+	var prompt []object
+	for _, s := range r.said {
+		prompt = append(prompt, inputOf(s.text))
+	}
+	r.said = nil
+	return r.await("turn/start", object{"threadId": r.thread, "input": prompt})
+}
+
+// turned reads that a turn has begun.
+func (r *reader) turned(id string) []harness.Event {
+	switch {
+	case id == "" || len(id) > harness.MaxID:
+		return r.fail("Codex began no turn")
+	case id == r.turn || id == r.over:
 		return nil
 	}
-	r.open[i.ID] = true
-	a := r.take(entry.PiToolUse)
-	a.Content = append(a.Content, entry.PiBlock{Type: entry.PiCallBlock, ID: i.ID, Name: tool, Arguments: arguments})
-	r.tally.Add(a)
-	return []harness.Event{{Message: a}, {Tool: tool}}
+	r.turn = id
+	if input := r.steer(); len(input) > 0 {
+		return inputs(input)
+	}
+	return nil
 }
 
-// call returns the tool of an item and its arguments; empty if the item is not a tool's.
-func (i item) call() (tool string, arguments json.RawMessage) {
-	var fields any
-	switch i.Type {
-	case "command_execution":
-		tool, fields = "exec_command", map[string]string{"cmd": i.Command}
-	case "file_change":
-		tool, fields = "apply_patch", map[string]json.RawMessage{"changes": i.Changes}
-		if len(i.Changes) == 0 {
-			fields = struct{}{}
+// inputOf returns a prompt as Codex takes it, without the middle of one that is too long for it.
+func inputOf(text string) object {
+	if len(text) > maxPrompt {
+		text = harness.Middle(text, maxPrompt-200)
+	}
+	return object{"type": "text", "text": text}
+}
+
+// fail stops a Codex that cannot work.
+func (r *reader) fail(why string) []harness.Event {
+	r.failed, r.done = why, true
+	return append(r.unaskAll(), harness.Event{Settled: true})
+}
+
+// notified reads an event of the thread.
+func (r *reader) notified(method string, p params) []harness.Event {
+	switch method {
+	case "turn/started":
+		events := []harness.Event{{Session: r.thread}} // it is in a file now
+		if r.method == "turn/start" && r.turn == "" && !r.done {
+			events = append(events, r.turned(p.Turn.ID)...) // before the answer to our request
 		}
-	case "mcp_tool_call":
-		if tool = i.Server + "." + i.Tool; len(i.Args) > 0 && i.Args[0] == '{' {
-			return tool, i.Args
+		return events
+	case "turn/completed":
+		return r.ended(p.Turn)
+	case "thread/tokenUsage/updated":
+		r.count(p)
+	case "error": // the end of the turn says why it failed
+		if p.WillRetry {
+			return r.again(p.Error.String())
 		}
-		fields = struct{}{}
-	case "web_search":
-		tool, fields = "web_search", map[string]string{"query": i.Query}
-	default:
-		return "", nil
+	case "serverRequest/resolved":
+		return r.resolved(string(p.RequestID))
+	case "item/started":
+		return r.starts(p.Item)
+	case "item/completed":
+		return r.completes(p.Item)
+	case "item/agentMessage/delta":
+		return r.say(entry.PiTextBlock, p.ItemID, p.Delta)
+	case "item/reasoning/summaryPartAdded":
+		if p.SummaryIndex > 0 {
+			return r.say(entry.PiThinkingBlock, p.ItemID, "\n\n")
+		}
+	case "item/reasoning/summaryTextDelta", "item/reasoning/textDelta":
+		return r.say(entry.PiThinkingBlock, p.ItemID, p.Delta)
 	}
-	arguments, err := json.Marshal(fields)
-	if err != nil {
-		arguments = json.RawMessage("{}")
-	}
-	return tool, arguments
+	return nil
 }
 
-func (r *reader) complete(i item) []harness.Event {
-	switch i.Type {
-	case "agent_message":
-		return r.say("text", entry.PiText(r.room.Piece(i.Text)))
-	case "reasoning":
-		return r.say("thinking", entry.PiBlock{Type: entry.PiThinkingBlock, Thinking: r.room.Piece(i.Text)})
+// again reads that Codex asks its model again. What the model has written so far stays.
+func (r *reader) again(why string) (events []harness.Event) {
+	if len(r.now) > 0 {
+		r.failed = why
+		events = r.flush(entry.PiError)
+		r.failed = ""
 	}
-	if tool, _ := i.call(); tool == "" {
+	return append(events, harness.Event{Waiting: entry.OneLine(why, 300)})
+}
+
+// count adds the tokens of a model call to the usage. They are known once its tools have ended, so the next message has them.
+// A thread that is resumed may begin with its earlier count.
+func (r *reader) count(p params) {
+	if !r.counts && r.resumes {
+		r.total = p.Usage.Total.minus(p.Usage.Last)
+	}
+	r.counts = true
+	if r.turn != "" && p.TurnID == r.turn {
+		p.Usage.Total.minus(r.total).add(&r.usage)
+		r.whole = len(r.now) > 0
+	}
+	r.total = p.Usage.Total
+}
+
+// ended reads the end of a turn.
+func (r *reader) ended(t turn) []harness.Event {
+	if r.turn == "" || t.ID != r.turn || r.done {
 		return nil
 	}
-	events := r.begin(i) // some items have no start event
-	text := i.Output
-	for _, more := range []json.RawMessage{i.Result, i.Error} {
-		if len(more) > 0 && string(more) != "null" {
-			text += string(more)
-		}
+	stop := entry.PiStopped
+	switch r.turn, r.over, r.failed = "", t.ID, ""; {
+	case t.Status == "interrupted":
+		stop = entry.PiAborted
+	case t.Status == "failed" && strings.Contains(t.Error.Message, "max_output_tokens"):
+		stop, r.failed = entry.PiLength, harness.CutLength
+	case t.Status != "completed":
+		stop, r.failed = entry.PiError, t.Error.String()
 	}
-	failed := i.Status == "failed" || i.ExitCode != nil && *i.ExitCode != 0
-	if i.ExitCode != nil && *i.ExitCode != 0 {
-		text += fmt.Sprintf("\n[exit code %d]", *i.ExitCode)
+	events := append(r.unaskAll(), r.flush(stop)...)
+	if len(r.said) > 0 && stop == entry.PiStopped && !r.stopped {
+		r.tally.Fresh()
+		return append(events, inputs(r.begin())...)
 	}
-	return append(events, r.result(i, text, failed)...)
+	r.done = true
+	return append(events, harness.Event{Settled: true})
 }
 
-// say adds a block to the answer.
-func (r *reader) say(kind string, b entry.PiBlock) []harness.Event {
-	if b.Text+b.Thinking == "" || !r.room.Block() {
+// Steer gives the current turn another prompt.
+func (r *reader) Steer(prompt string) []byte {
+	if r.done || r.stopped {
 		return nil
 	}
-	r.answer = append(r.answer, b)
-	return []harness.Event{{Chunk: &entry.PiChunk{Kind: kind, Block: len(r.answer) - 1, Text: b.Text + b.Thinking}}}
+	r.said = append(r.said, saying{text: prompt})
+	return r.steer()
 }
 
-func (r *reader) result(i item, text string, failed bool) []harness.Event {
-	delete(r.open, i.ID)
-	tool, _ := i.call()
-	return []harness.Event{{Message: entry.PiToolResult{Harness: name, ToolCallID: i.ID, ToolName: tool, Content: []entry.PiBlock{entry.PiText(text)}, IsError: failed}}, {ToolDone: true}}
+// steer sends what was said to the turn that runs; nothing yet if there is none. The turn may end before it gets it.
+func (r *reader) steer() []byte {
+	input := []byte{}
+	for i := range r.said {
+		if s := &r.said[i]; s.id == "" && r.turn != "" {
+			s.id = "arbe-" + strconv.FormatInt(r.sent, 10)
+			input = append(input, r.request("turn/steer", object{"threadId": r.thread, "expectedTurnId": r.turn, "clientUserMessageId": s.id, "input": []object{inputOf(s.text)}})...)
+		}
+	}
+	return input
 }
 
-// Steer returns nil: codex exec takes one prompt.
-func (r *reader) Steer(string) []byte { return nil }
+// Interrupt ends the turn. Work done so far is kept.
+func (r *reader) Interrupt() ([]byte, syscall.Signal) {
+	r.stopped = true
+	if r.turn == "" {
+		return nil, syscall.SIGTERM
+	}
+	return r.request("turn/interrupt", object{"threadId": r.thread, "turnId": r.turn}), 0
+}
 
-// Answer returns nil: codex exec asks nobody.
-func (r *reader) Answer(harness.Ask, harness.Answer) []byte { return nil }
-
-// Interrupt returns the signal of Ctrl-C, on which Codex saves its state.
-func (r *reader) Interrupt() ([]byte, syscall.Signal) { return nil, syscall.SIGINT }
-
-// Decide judges by the end of the turn.
+// Decide judges by the end of the last turn. The exit status of the process matters only without one.
 func (r *reader) Decide(exit harness.Exit) harness.Outcome {
-	if len(r.answer) > 0 && !r.ended { // it ended in the middle of an answer
-		a := r.take(entry.PiToolUse)
-		r.tally.Add(a)
-		return r.tally.Decide(r.failed, exit).Cut(a)
+	if r.done {
+		return r.tally.Decide(r.failed, harness.Exit{})
 	}
-	return r.tally.Decide(r.failed, exit)
+	cut := r.take(entry.PiToolUse) // it ended in the middle of an answer
+	if len(cut.Content) > 0 {
+		r.tally.Add(cut)
+	}
+	switch {
+	case r.stopped:
+		r.failed = "the agent was interrupted"
+	case exit.Code == 0:
+		r.failed = "the agent ended in the middle of its work"
+	}
+	return r.tally.Decide(r.failed, exit).Cut(cut)
 }

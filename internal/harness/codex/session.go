@@ -47,7 +47,7 @@ func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.F
 	to := json.NewEncoder(&out)
 	to.SetEscapeHTML(false)
 	err := to.Encode(object{"timestamp": now, "type": "session_meta", "payload": object{"id": id, "timestamp": now, "cwd": job.Dir,
-		"originator": "codex_exec", "cli_version": Version}})
+		"originator": "arbe", "cli_version": Version}})
 	for _, payload := range lines {
 		if err == nil {
 			err = to.Encode(object{"timestamp": now, "type": "response_item", "payload": payload})

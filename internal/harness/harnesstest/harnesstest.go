@@ -36,7 +36,9 @@ func Run(t *testing.T, h harness.Harness, bash Bash) {
 	t.Run("continues from its own files and from a transcript", func(t *testing.T) { continues(t, h, bash) })
 	t.Run("continues the conversation of another agent", func(t *testing.T) { takesOver(t, h) })
 	t.Run("runs nothing of the repository", func(t *testing.T) { hostile(t, h) })
+	t.Run("shows an answer while it is written", func(t *testing.T) { shows(t, h) })
 	t.Run("stops when it is interrupted", func(t *testing.T) { interrupt(t, h) })
+	t.Run("is interrupted in the middle of a command", func(t *testing.T) { interruptsCommand(t, h, bash) })
 	t.Run("asks people, if it can, and only then", func(t *testing.T) { asks(t, h, bash) })
 	t.Run("takes what is said while it works, if it can", func(t *testing.T) { steers(t, h, bash) })
 }
@@ -52,6 +54,8 @@ type box struct {
 	session  string
 	// thoughts is the thinking that was shown while it was written.
 	thoughts string
+	// shown is called with each piece of text that is shown while it is written; nil if nobody looks.
+	shown func(text string)
 	// answer answers the agent's questions; nil if it must not ask. steer is the message sent once a tool runs.
 	answer func(harness.Ask) harness.Answer
 	steer  string
@@ -215,6 +219,9 @@ func (b *box) event(e harness.Event) {
 	}
 	if e.Chunk != nil && e.Chunk.Kind == "thinking" {
 		b.thoughts += e.Chunk.Text
+	}
+	if e.Chunk != nil && e.Chunk.Kind == "text" && b.shown != nil {
+		b.shown(e.Chunk.Text)
 	}
 	if e.Message == nil {
 		return
@@ -436,25 +443,8 @@ func continues(t *testing.T, h harness.Harness, bash Bash) {
 	}
 }
 
-// interrupt: an agent that waits for its model ends soon after it is interrupted, which is not a success.
-func interrupt(t *testing.T, h harness.Harness) {
-	t.Parallel()
-	b := newBox(t, h, func(*modeltest.Request) modeltest.Reply {
-		return modeltest.Reply{Text: "It begins and never ends", Hold: true}
-	})
-	stop := make(chan struct{})
-	go func() {
-		defer close(stop)
-		if _, err := b.model.Await(t.Context(), 1); err != nil {
-			t.Error(err)
-		}
-	}()
-	if o := b.run("hello", stop); o.Failed == "" {
-		t.Errorf("the outcome is %+v", o)
-	}
-}
-
-// asks: the tools that its settings name run only with a person's approval, and the person's words reach the model.
+// asks: the tools that its settings name run only with a person's approval, and the person's words reach the model. An agent
+// that does not ask about commands that only read says so.
 func asks(t *testing.T, h harness.Harness, bash Bash) {
 	t.Parallel()
 	asked := 0
@@ -462,6 +452,8 @@ func asks(t *testing.T, h harness.Harness, bash Bash) {
 		switch {
 		case r.Last().Role == "tool" || strings.Contains(r.Last().Text, "too early"):
 			return modeltest.Reply{Text: "It said: " + r.Last().Text}
+		case strings.Contains(r.Asked(), "THIRD"):
+			return modeltest.Reply{Calls: []modeltest.Call{bash("cat README.md")}}
 		case strings.Contains(r.Asked(), "SECOND"):
 			return modeltest.Reply{Calls: []modeltest.Call{bash("touch second; echo ran")}}
 		}
@@ -476,10 +468,10 @@ func asks(t *testing.T, h harness.Harness, bash Bash) {
 	b.job.Ask = []string{entry.RunCommandTool}
 	b.answer = func(a harness.Ask) harness.Answer {
 		asked++
-		if !strings.Contains(string(a.Arguments), "touch") || a.CallID == "" || a.Question {
+		if arguments := string(a.Arguments); !strings.Contains(arguments, "touch") && !strings.Contains(arguments, "README") || a.CallID == "" || a.Question {
 			t.Errorf("it asks %+v", a)
 		}
-		return harness.Answer{Yes: strings.Contains(string(a.Arguments), "second"), Words: "it is too early"}
+		return harness.Answer{Yes: !strings.Contains(string(a.Arguments), "first"), Words: "it is too early"}
 	}
 	if o := b.run("FIRST", nil); o.Failed != "" || !strings.Contains(o.Text, "too early") {
 		t.Errorf("after a no, the outcome is %+v", o)
@@ -492,28 +484,9 @@ func asks(t *testing.T, h harness.Harness, bash Bash) {
 			t.Errorf("the file %s: %v", name, err)
 		}
 	}
-}
-
-// steers: a message sent while a tool runs reaches the current work.
-func steers(t *testing.T, h harness.Harness, bash Bash) {
-	t.Parallel()
-	b := newBox(t, h, func(r *modeltest.Request) modeltest.Reply {
-		if strings.Contains(string(r.Body), "STEERED") {
-			return modeltest.Reply{Text: "steered"}
-		}
-		if r.Last().Role == "tool" {
-			return modeltest.Reply{Text: "not steered"}
-		}
-		return modeltest.Reply{Calls: []modeltest.Call{bash("echo begun; sleep 1; echo ended")}}
-	})
-	if !h.Info().Steer {
-		if h.Read(b.job, "", "begin").Steer("x") != nil {
-			t.Error("it can be steered, and does not say so")
-		}
-		return
-	}
-	b.steer = "Do it STEERED."
-	if o := b.run("begin", nil); o.Failed != "" || o.Text != "steered" {
-		t.Errorf("the outcome is %+v", o)
+	b.session, asked = "", 0
+	freely := strings.Contains(h.Info().Limits, "it does not ask about commands that only read")
+	if o := b.run("THIRD", nil); o.Failed != "" || !strings.Contains(o.Text, "hello") || (asked == 0) != freely {
+		t.Errorf("after a command that only reads, the outcome is %+v, and it asked %d times", o, asked)
 	}
 }
