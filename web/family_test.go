@@ -71,7 +71,7 @@ func TestATaskIsACardInItsParent(t *testing.T) {
 	harmless(t, page)
 	contains(t, page, `<a class="child-open" href="/threads/child0002"`, "Fix the &lt;b&gt;failing&lt;/b&gt; test")
 	contains(t, state(t, page, "child0001"), "getting ready")
-	contains(t, state(t, page, "child0002"), `class="status running"`, "thinking", `class="elapsed"`, "last tool bash · $0.04", "/threads/child0002/run/stop")
+	contains(t, state(t, page, "child0002"), `class="status running"`, "thinking", `class="elapsed"`, "last tool bash · $0.04", "/threads/child0002/stop")
 	contains(t, state(t, page, "child0003"), `class="status failed"`, "4m 0s", "the model is overloaded &lt;script&gt;", "/threads/child0003/run/continue")
 	contains(t, state(t, page, "child0004"), `class="status waiting"`, "waits for approval")
 	contains(t, state(t, page, "child0005"), "Its thread was deleted.")

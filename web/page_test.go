@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -589,7 +590,7 @@ func TestAListSaysWhatRunsAndWhatWasSaidLast(t *testing.T) {
 	c := ada(t, f)
 	_, list := c.get("/houses/home")
 	contains(t, list, "<title id=\"title\">● 1 running · Home · arbe</title>", "Nothing said yet", "<b>Bob</b> $ make &lt;all&gt;", "<b>former member</b> bye",
-		`action="/threads/busyone1/commands/c1%2F2/cancel"`, `class="thread-item running"`)
+		`action="/threads/busyone1/stop"`, `class="thread-item running"`)
 	elapsed := regexp.MustCompile(`<time class="elapsed"[^>]*>(\d+m) (\d+s)</time>`).FindStringSubmatch(list)
 	if elapsed == nil {
 		t.Fatalf("the list does not say how long the command runs: %s", list)
@@ -598,17 +599,53 @@ func TestAListSaysWhatRunsAndWhatWasSaidLast(t *testing.T) {
 		t.Errorf("the list says that the command runs for %q", elapsed[1:])
 	}
 	_, page := c.get("/threads/busyone1")
-	contains(t, page, "● running · Busy · Home", `class="status pill running"`, `action="/threads/busyone1/commands/c1%2F2/cancel"`)
+	contains(t, page, "● running · Busy · Home", `class="status pill running"`, `action="/threads/busyone1/stop"`)
 	_, page = c.get("/threads/quietone")
 	contains(t, page, ">Quiet · Home<", `class="status running" title="running"`) // in the list of places
-	lacks(t, page, "/cancel")
+	lacks(t, page, "/stop")
 	t.Run("and which bot is at work", func(t *testing.T) {
 		f.thread("botatwork", "Asked").Running = &arbev1.Running{TurnId: "t1", AgentId: bee, AgentName: "Bee <b>", Since: timestamppb.New(since)}
 		_, list := c.get("/houses/home")
-		contains(t, list, "● 2 running · Home", `action="/threads/botatwork/turns/t1/stop"`, "Bee &lt;b&gt; at work")
+		contains(t, list, "● 2 running · Home", `action="/threads/botatwork/stop"`, "Bee &lt;b&gt; at work")
 		_, page := c.get("/threads/botatwork")
-		contains(t, page, "● running · Asked · Home", `<span class="pill-word">Bee &lt;b&gt; at work</span>`, `action="/threads/botatwork/turns/t1/stop"`)
+		contains(t, page, "● running · Asked · Home", `<span class="pill-word">Bee &lt;b&gt; at work</span>`, `action="/threads/botatwork/stop"`)
 	})
+}
+
+// The Stop in the head of a thread stops what runs when it is pressed, whatever ran when the page was made.
+func TestStopIsForWhatRunsNow(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	th := f.thread("stopnow01", "Busy")
+	c := ada(t, f)
+	const stop = "/threads/stopnow01/stop"
+	runs := func(now *arbev1.Running) {
+		f.update("stopnow01", func(t *arbev1.Thread) { t.Running = now })
+	}
+	runs(&arbev1.Running{CommandId: "c1", Since: timestamppb.Now()})
+	_, page := c.get("/threads/stopnow01")
+	contains(t, page, `action="`+stop+`"`)
+
+	runs(&arbev1.Running{CommandId: "c2", Since: timestamppb.Now()})
+	res, _ := c.post(stop, nil)
+	want(t, res, http.StatusSeeOther, "/threads/stopnow01")
+	if log := f.logs["stopnow01"]; len(log) != 1 || log[0].Id != entry.ResultID("c2") {
+		t.Errorf("its log is %v", log)
+	}
+	runs(&arbev1.Running{TurnId: "t1", AgentId: bee, Since: timestamppb.Now()})
+	c.post(stop, nil)
+	if !slices.Equal(f.stoppedTurns, []string{"t1"}) {
+		t.Errorf("stopped %v", f.stoppedTurns)
+	}
+	runs(nil)
+	res, page = c.post(stop, nil)
+	want(t, res, http.StatusPreconditionFailed, "")
+	contains(t, page, "othing runs in this thread any more")
+	f.update("stopnow01", func(t *arbev1.Thread) { t.AgentId, t.Status = bee, "running" })
+	c.post(stop, nil)
+	if !slices.Equal(f.runs, []string{"stop " + th.Id}) {
+		t.Errorf("asked %v", f.runs)
+	}
 }
 
 func TestAListSaysWhatWaitsForAYes(t *testing.T) {
@@ -620,7 +657,7 @@ func TestAListSaysWhatWaitsForAYes(t *testing.T) {
 	c := ada(t, f)
 	_, list := c.get("/houses/home")
 	contains(t, list, "<title id=\"title\">◕ 1 waiting · ● 1 running · Home · arbe</title>", `class="thread-item waiting"`,
-		`<span class="state-word status waiting" aria-hidden="true">waits for approval</span>`, `action="/threads/asksasks/turns/t1/stop"`)
+		`<span class="state-word status waiting" aria-hidden="true">waits for approval</span>`, `action="/threads/asksasks/stop"`)
 	_, page := c.get("/threads/asksasks")
 	contains(t, page, "waits for approval · Asks · Home", `<span class="pill-word">waits for approval</span>`)
 	lacks(t, page, `class="status pill running"`)

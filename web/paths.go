@@ -23,6 +23,9 @@ func entryPath(thread string, seq int64) string {
 	return threadPath(thread) + "?at=" + n + "#e" + n
 }
 
+// stopPath stops what runs in a thread.
+func stopPath(thread string) string { return threadPath(thread) + "/stop" }
+
 func cancelPath(thread, command string) string {
 	return threadPath(thread) + "/commands/" + url.PathEscape(command) + "/cancel"
 }

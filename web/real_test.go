@@ -81,8 +81,9 @@ func TestTheRealThing(t *testing.T) {
 		for _, tab := range []*tab{b, other} {
 			tab.until("output of the running command", "[...document.querySelectorAll('.command:has(> .foot.running) .screen')].some(s => s.innerText.includes('still running') && s.innerText.includes('made on Linux'))")
 		}
-		// Pressed by script, because it moves down with the first lines of output.
-		eval[int](b, "(document.querySelector('.command:has(> .foot.running) .stop button').click(), 1)")
+		// This is the Stop in the head. The Stop of a command moves down with the first lines of its output.
+		b.until("Stop in the head", "!!document.querySelector('#thread-head .stop button')")
+		b.do(chromedp.Click(chromedp.CSS("#thread-head .stop button")))
 		other.until("the end of it", "!document.querySelector('.stop') && /stopped by .+ · /.test(document.querySelector('#log').innerText)")
 		other.until("the sandbox beside it", "document.querySelector('#details .sandbox-state').innerText.includes('Live') && !!document.querySelector('#details .sandbox-state a[href^=\"/sandboxes/\"]')")
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/web/transcript"
@@ -96,6 +97,33 @@ func runPatchWords(v transcript.RunEnd) string {
 		return "Show its changes"
 	}
 	return filesChanged(v.Files)
+}
+
+// stopRunning stops what runs in a thread now: its agent's run, a bot's turn or a command.
+func (a *app) stopRunning(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("thread")
+	got, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: id})
+	if err != nil {
+		return err
+	}
+	stopped := false
+	switch now := got.Thread.Running; {
+	case now.GetTurnId() != "":
+		var res *arbev1.StopTurnResponse
+		res, err = a.services.threads.StopTurn(r.Context(), &arbev1.StopTurnRequest{ThreadId: id, TurnId: now.TurnId})
+		stopped = len(res.GetTurnIds()) > 0
+	case now.GetCommandId() != "":
+		_, err = a.services.threads.CancelCommand(r.Context(), &arbev1.CancelCommandRequest{ThreadId: id, CommandId: now.CommandId})
+		stopped = true
+	case got.Thread.AgentId != "": // its run is in progress, or queued
+		var res *arbev1.CancelRunResponse
+		res, err = a.services.runs.CancelRun(r.Context(), &arbev1.CancelRunRequest{ThreadId: id})
+		stopped = res.GetStopped()
+	}
+	if err == nil && !stopped {
+		err = fault.New(fault.Precondition, "nothing runs in this thread any more", "see its last entries for how it ended")
+	}
+	return a.doneInThread(w, r, err)
 }
 
 func (a *app) stopRun(w http.ResponseWriter, r *http.Request) error {

@@ -107,7 +107,7 @@ func (s runs) ChangeQueue(_ context.Context, req *arbev1.ChangeQueueRequest) (*a
 // Readers of a coding agent's thread can stop it while it works, and continue it when it rests.
 func TestARunIsStoppedAndContinuedOnItsPage(t *testing.T) {
 	t.Parallel()
-	const stop, again = "/threads/codingrun1/run/stop", "/threads/codingrun1/run/continue"
+	const stop, again = "/threads/codingrun1/stop", "/threads/codingrun1/run/continue"
 	f := newFake().withBot()
 	th := f.thread("codingrun1", "Fix the failing test")
 	th.AgentId = bee

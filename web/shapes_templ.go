@@ -408,7 +408,8 @@ func elapsed(r *arbev1.Running) templ.Component {
 	})
 }
 
-// stopRunning stops what runs in a thread.
+// stopRunning stops what runs in a thread. The server decides what that is when it is pressed, because the page may be a moment
+// behind.
 func stopRunning(t *arbev1.Thread) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -430,18 +431,8 @@ func stopRunning(t *arbev1.Thread) templ.Component {
 			templ_7745c5c3_Var23 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		if t.AgentId != "" && t.Status == "running" {
-			templ_7745c5c3_Err = stopButton(runPath(t.Id, "stop")).Render(ctx, templ_7745c5c3_Buffer)
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
-		} else if t.Running.GetTurnId() != "" {
-			templ_7745c5c3_Err = stopButton(turnPath(t.Id, t.Running.TurnId, "stop")).Render(ctx, templ_7745c5c3_Buffer)
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
-		} else if t.Running != nil {
-			templ_7745c5c3_Err = stopButton(cancelPath(t.Id, t.Running.CommandId)).Render(ctx, templ_7745c5c3_Buffer)
+		if t.Running != nil || t.AgentId != "" && t.Status == "running" {
+			templ_7745c5c3_Err = stopButton(stopPath(t.Id)).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -479,7 +470,7 @@ func stopButton(path string) templ.Component {
 		var templ_7745c5c3_Var25 templ.SafeURL
 		templ_7745c5c3_Var25, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(path))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `shapes.templ`, Line: 62, Col: 49}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `shapes.templ`, Line: 59, Col: 49}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var25))
 		if templ_7745c5c3_Err != nil {

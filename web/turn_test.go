@@ -198,6 +198,22 @@ func TestHostileTurns(t *testing.T) {
 	contains(t, text, "&lt;script&gt;alert(1)", `<span class="diff-removed">-&lt;script&gt;`, `<span class="diff-added">+better`, "AGENTS.md")
 }
 
+// A text of which the log has only a part names where all of it is, or that the rest is lost.
+func TestWhatTheLogHasInPart(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.begins("turnpart1")
+	kept, lost := toolCall("a", "write", `{"path":"a.txt"}`), toolCall("b", "write", `{"path":"b.txt"}`)
+	kept.WholeBytes, kept.ArtifactID, lost.WholeBytes = 3<<10, "args1", 4<<10
+	f.says("turnpart1", bee, "turn.t1.1", entry.PiAssistant{Turn: "t1", StopReason: entry.PiToolUse, Content: []entry.PiBlock{kept, lost}})
+	for n, details := range []*entry.PiDetails{{WholeBytes: 5 << 10, ArtifactID: "out1"}, {WholeBytes: 6 << 10}} {
+		f.says("turnpart1", bee, entry.CallResultID("turn.t1.1", n), entry.PiToolResult{Turn: "t1", ToolCallID: "a", ToolName: "write", Content: []entry.PiBlock{entry.PiText("written")}, Details: details})
+	}
+	_, text := ada(t, f).get("/threads/turnpart1")
+	contains(t, text, `<a href="/api/artifact/args1" download>The whole arguments (3.0 KiB)</a>`, "The arguments have 4.0 KiB, of which the rest could not be kept.",
+		`<a href="/api/artifact/out1" download>The whole result (5.0 KiB)</a>`, "The result has 6.0 KiB, of which the rest could not be kept.")
+}
+
 // chunks returns the deltas of a step.
 func chunks(list ...entry.PiChunk) string {
 	var b strings.Builder

@@ -168,6 +168,7 @@ func (a *app) threadRoutes() []route {
 		{"POST /changes/{artifact}/comments", a.page(a.commentOnChanges)},
 		{"POST /changes/{artifact}/apply", a.page(a.applyChanges)},
 		{"POST /changes/{artifact}/branch", a.page(a.openBranch)},
+		{"POST /threads/{thread}/stop", a.page(a.stopRunning)},
 		{"POST /threads/{thread}/commands/{command}/cancel", a.page(a.cancelCommand)},
 		{"POST /threads/{thread}/turns/{turn}/stop", a.page(a.stopTurn)},
 		{"POST /threads/{thread}/turns/{turn}/retry", a.page(a.retryTurn)},

@@ -78,7 +78,8 @@ func modelServer(t *testing.T) (server *modeltest.Server, settings []string) {
 // TestScriptsWithBots plays scripts against servers whose models are scripted. Each script has its own server, because any
 // held answer may take a step. In addition to the commands of [TestScripts], scripts have:
 //
-//	step [N]   lets a held answer of a model write its next part, N times
+//	step [N]               lets a held answer of a model write its next part, N times
+//	needs N [REASON...]    waits until N threads need the person of the current profile, for these reasons, wherever it is shown
 func TestScriptsWithBots(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"testdata/ask", "testdata/approve", "testdata/read", "testdata/limits", "testdata/run", "testdata/think"} {
@@ -97,7 +98,8 @@ func TestScriptsWithBots(t *testing.T) {
 				ts.Check(server.Step(t.Context()))
 			}
 		}
-		playWith(t, dir, startUp(t, settings...), "", map[string]func(*testscript.TestScript, bool, []string){"step": step})
+		up := startUp(t, settings...)
+		playWith(t, dir, up, "", map[string]func(*testscript.TestScript, bool, []string){"step": step, "needs": needsAt(up.host)})
 	}
 }
 

@@ -21,11 +21,14 @@ func stepLines(e *arbev1.Entry) []string {
 	case entry.PiAssistant:
 		var lines []string
 		for _, c := range p.Calls() {
-			lines = append(lines, "→ "+callLine(c))
+			lines = append(append(lines, "→ "+callLine(c)), wholeLine(c.WholeBytes, c.ArtifactID)...)
 		}
 		return lines
 	case entry.PiToolResult:
-		return append([]string{resultLine(p)}, wholeLine(p)...)
+		if p.Details == nil {
+			return []string{resultLine(p)}
+		}
+		return append([]string{resultLine(p)}, wholeLine(p.Details.WholeBytes, p.Details.ArtifactID)...)
 	case entry.PiCompaction:
 		return []string{"summarized the older part of the thread"}
 	case entry.PermissionAsked:
@@ -50,13 +53,12 @@ func resultLine(p entry.PiToolResult) string {
 	return fmt.Sprintf("  ✓ %s (%s)", p.ToolName, took)
 }
 
-// wholeLine says how to get a result of which the log has only a part.
-func wholeLine(p entry.PiToolResult) []string {
-	d := p.Details
-	if d == nil || d.WholeBytes == 0 || d.ArtifactID == "" {
+// wholeLine says how to get a text of which the log has only a part. size is 0 if it has all of it.
+func wholeLine(size int64, artifact string) []string {
+	if size == 0 || artifact == "" {
 		return nil
 	}
-	return []string{fmt.Sprintf("    all of it (%s): arbe artifact get %s", entry.FileSize(d.WholeBytes), clipLine(d.ArtifactID))}
+	return []string{fmt.Sprintf("    all of it (%s): arbe artifact get %s", entry.FileSize(size), clipLine(artifact))}
 }
 
 // failedText returns the part of a failed call's result that explains the failure. For a command, that is the last line and

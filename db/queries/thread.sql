@@ -179,6 +179,10 @@ select running_threads.id::text as id, running_threads.house_id::text as house_i
 -- How many threads that were delegated from a thread have not ended.
 select count(*) from threads where parent_thread_id = @parent_thread_id and asked_by is not null and status in ('idle', 'running');
 
+-- name: LockDelegations :exec
+-- Lets one transaction at a time delegate from a thread, so that the limit of its children is exact.
+select pg_advisory_xact_lock(hashtextextended('arbe.delegations/' || @parent_thread_id::text, 0));
+
 -- name: AwaitedBeside :one
 -- How many threads that an agent delegated from a thread have not ended and are still waited for, not counting the thread
 -- beside.

@@ -730,6 +730,16 @@ func (q *Queries) LockChildren(ctx context.Context, db DBTX, parentThreadID stri
 	return err
 }
 
+const lockDelegations = `-- name: LockDelegations :exec
+select pg_advisory_xact_lock(hashtextextended('arbe.delegations/' || $1::text, 0))
+`
+
+// Lets one transaction at a time delegate from a thread, so that the limit of its children is exact.
+func (q *Queries) LockDelegations(ctx context.Context, db DBTX, parentThreadID string) error {
+	_, err := db.Exec(ctx, lockDelegations, parentThreadID)
+	return err
+}
+
 const lockDirect = `-- name: LockDirect :exec
 select pg_advisory_xact_lock(hashtextextended('arbe.direct/' || $1::text, 0))
 `

@@ -18,7 +18,7 @@ var samples = []entry.Payload{
 	entry.CommandResult{CommandID: "c1", SandboxID: "b1", ExitCode: 124, Output: "head", OutputTail: "tail", OutputBytes: 100, Truncated: true,
 		ArtifactID: "a1", ArtifactBytes: 90, ArtifactPart: true, DurationMS: 1500, TimedOut: true, Terminal: true},
 	entry.CommandWaiting{CommandID: "c1", For: entry.WaitHouse, Limit: 16},
-	entry.PiAssistant{Turn: "n1", Content: []entry.PiBlock{entry.PiText("look"), {Type: entry.PiCallBlock, ID: "1", Name: "run_command", Arguments: json.RawMessage(`{"command":"ls"}`)}},
+	entry.PiAssistant{Turn: "n1", Content: []entry.PiBlock{entry.PiText("look"), {Type: entry.PiCallBlock, ID: "1", Name: "run_command", Arguments: json.RawMessage(`{"command":"ls"}`), WholeBytes: 300_000, ArtifactID: "f1"}},
 		API: "anthropic-messages", Provider: "anthropic", Model: "claude", Usage: entry.PiUsage{Input: 3, Output: 4, TotalTokens: 7}, StopReason: entry.PiToolUse, Timestamp: 1},
 	entry.PiToolResult{Turn: "n1", ToolCallID: "1", ToolName: "run_command", Content: []entry.PiBlock{entry.PiText("a.txt")}, Timestamp: 2,
 		Details: &entry.PiDetails{ArtifactID: "f1", WholeBytes: 100_000}},
@@ -119,7 +119,8 @@ func TestCheck(t *testing.T) {
 		for what, p := range map[string]entry.Payload{
 			"a status": entry.StatusChanged{To: "completed"}, "a result for the parent": entry.ChildFinished{ChildThreadID: "t", Outcome: "completed"}, "a command": entry.Command{Command: "true"},
 			"a chat as another run's result": entry.Chat{Text: "done", Run: &entry.RunSummary{ThreadID: "t"}}, "a step of a bot's turn": entry.PiAssistant{Turn: "n1", StopReason: entry.PiStopped},
-			"a tool's result of a bot's turn": entry.PiToolResult{Turn: "n1", ToolCallID: "1"}, "an artifact with a whole result": entry.PiToolResult{ToolCallID: "1", Details: &entry.PiDetails{ArtifactID: "f1"}}, "an artifact": entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted, PatchArtifactID: "f1"},
+			"a tool's result of a bot's turn": entry.PiToolResult{Turn: "n1", ToolCallID: "1"}, "an artifact with a whole result": entry.PiToolResult{ToolCallID: "1", Details: &entry.PiDetails{ArtifactID: "f1"}},
+			"an artifact with whole arguments": entry.PiAssistant{StopReason: entry.PiToolUse, Content: []entry.PiBlock{{Type: entry.PiCallBlock, ID: "1", ArtifactID: "f1"}}}, "an artifact": entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted, PatchArtifactID: "f1"},
 		} {
 			if err := entry.Check(entry.NewDraft("", "", p), entry.Runner); fault.CodeOf(err) != fault.Forbidden {
 				t.Errorf("%s: %v", what, err)

@@ -165,11 +165,14 @@ type PiBlock struct {
 	Name             string
 	Arguments        json.RawMessage
 	ThoughtSignature string
+	// WholeBytes is the length of a call's whole arguments, if Arguments has only a part of them; otherwise 0. ArtifactID is
+	// then the artifact with all of them; empty if they could not be kept. It is arbe's addition to pi's shape.
+	WholeBytes int64
 
 	// Data is the image in base64, and MIMEType such as "image/png".
 	Data     string
 	MIMEType string
-	// ArtifactID is the artifact of an image whose Data is empty. Width and Height are the size in pixels at which a model
+	// ArtifactID is also the artifact of an image whose Data is empty. Width and Height are the size in pixels at which a model
 	// sees it. They are arbe's addition to pi's shape, so that a log need not hold images twice.
 	ArtifactID string
 	Width      int
@@ -332,7 +335,9 @@ func (b PiBlock) MarshalJSON() ([]byte, error) {
 			Name             string          `json:"name"`
 			Arguments        json.RawMessage `json:"arguments"`
 			ThoughtSignature string          `json:"thoughtSignature,omitempty"`
-		}{b.Type, b.ID, b.Name, arguments, b.ThoughtSignature})
+			WholeBytes       int64           `json:"wholeBytes,omitempty"`
+			ArtifactID       string          `json:"artifactId,omitempty"`
+		}{b.Type, b.ID, b.Name, arguments, b.ThoughtSignature, b.WholeBytes, b.ArtifactID})
 	case PiImageBlock:
 		return json.Marshal(struct {
 			Type       string `json:"type"`
@@ -358,6 +363,7 @@ type piFields struct {
 	Name              string          `json:"name"`
 	Arguments         json.RawMessage `json:"arguments"`
 	ThoughtSignature  string          `json:"thoughtSignature"`
+	WholeBytes        int64           `json:"wholeBytes"`
 	Data              string          `json:"data"`
 	MIMEType          string          `json:"mimeType"`
 	ArtifactID        string          `json:"artifactId"`

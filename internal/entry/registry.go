@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"sort"
 	"strings"
 	"unicode/utf8"
@@ -158,6 +159,9 @@ func checkMarks(p Payload, writer Writer) error {
 		}
 	case PiAssistant:
 		turn = p.Turn != ""
+		if slices.ContainsFunc(p.Calls(), func(c PiBlock) bool { return c.ArtifactID != "" }) {
+			return fault.New(fault.Forbidden, "content.artifactId: only arbe itself keeps files as artifacts", "leave it out")
+		}
 	case PiToolResult:
 		if turn = p.Turn != ""; p.Details != nil && p.Details.ArtifactID != "" {
 			return fault.New(fault.Forbidden, "details.artifactId: only arbe itself keeps files as artifacts", "leave it out")

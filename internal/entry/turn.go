@@ -18,6 +18,15 @@ import (
 // CallResultID returns the id of the result of the n-th tool call of the step with this id.
 func CallResultID(step string, n int) string { return step + ".call" + strconv.Itoa(n) }
 
+// CallArgumentsID returns the id under which a run keeps the whole arguments of the n-th tool call of the step with this id.
+// No entry has it.
+func CallArgumentsID(step string, n int) string { return CallResultID(step, n) + argumentsSuffix }
+
+const argumentsSuffix = ".arguments"
+
+// IsCallArguments reports whether id is from [CallArgumentsID].
+func IsCallArguments(id string) bool { return strings.HasSuffix(id, argumentsSuffix) }
+
 // StepOfResult returns the id of the step to which the result of a tool call belongs; ok is false if id is not the id of a
 // result.
 func StepOfResult(id string) (step string, ok bool) {

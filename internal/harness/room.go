@@ -40,9 +40,12 @@ func (r *Room) Block() bool {
 	return true
 }
 
-// Arguments returns the arguments of a call, shortened as in the log; an empty object if there is no room for them.
+// Arguments returns the arguments of a call; shortened as in the log if there is no room for all of them, and an empty object
+// if there is none for that.
 func (r *Room) Arguments(arguments json.RawMessage) json.RawMessage {
-	arguments = shortArguments(arguments)
+	if r.used+len(arguments) > maxCollected {
+		arguments = shortArguments(arguments)
+	}
 	if r.used+len(arguments) > maxCollected {
 		return json.RawMessage("{}")
 	}

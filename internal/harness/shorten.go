@@ -46,6 +46,9 @@ func Whole(p entry.Payload) string {
 	return ""
 }
 
+// IsLong reports whether [Shorten] leaves out a part of a call's arguments.
+func IsLong(arguments json.RawMessage) bool { return len(arguments) > maxArguments }
+
 // shortBlocks shortens blocks that exceed room bytes together.
 func shortBlocks(blocks []entry.PiBlock, room int) []entry.PiBlock {
 	kept := make([]entry.PiBlock, 0, len(blocks))
@@ -79,7 +82,7 @@ const maxBlocks = 500
 
 // shortArguments shortens long strings in arguments.
 func shortArguments(arguments json.RawMessage) json.RawMessage {
-	if len(arguments) <= maxArguments {
+	if !IsLong(arguments) {
 		return arguments
 	}
 	var fields map[string]json.RawMessage

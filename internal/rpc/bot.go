@@ -193,7 +193,7 @@ func (s *botService) ListRuntimes(ctx context.Context, req *arbev1.ListRuntimesR
 	if _, err := s.Auth.Authorize(ctx, auth.Read, auth.House(req.GetHouseId())); err != nil {
 		return nil, err
 	}
-	own := &arbev1.Runtime{Name: bot.InServer, Title: "arbe", Steers: true, Asks: true, Limits: "it answers in its thread, and takes no tasks of its own"}
+	own := &arbev1.Runtime{Name: bot.InServer, Title: "arbe", Steers: true, Asks: true, Interrupts: true, Limits: "it answers in its thread, and takes no tasks of its own"}
 	return &arbev1.ListRuntimesResponse{Runtimes: append([]*arbev1.Runtime{own}, each(s.Agents, wireRuntime)...)}, nil
 }
 

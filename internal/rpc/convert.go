@@ -79,7 +79,7 @@ func wireRuntime(i harness.Info) *arbev1.Runtime {
 	for n, d := range i.Dialects {
 		dialects[n] = string(d)
 	}
-	return &arbev1.Runtime{Name: i.Name, Title: i.Title, Version: i.Version, Dialects: dialects, Steers: i.Steer, Asks: i.Asks, Limits: i.Limits}
+	return &arbev1.Runtime{Name: i.Name, Title: i.Title, Version: i.Version, Dialects: dialects, Steers: i.Steer, Asks: i.Asks, Interrupts: i.Interrupt, Limits: i.Limits}
 }
 
 func wireBot(b bot.Bot) *arbev1.Bot {

@@ -30,6 +30,22 @@ func TestTasksAreDelegatedOnlySoDeep(t *testing.T) {
 	}
 }
 
+// A repeated call returns the task that it began, even if that is the last one that the limit allows.
+func TestARepeatedTaskMeetsNoLimit(t *testing.T) {
+	w := setup(t, func(r *runner) { <-r.ctx.Done() }, func(c *dispatch.Config) { c.Runs.Limits.Children = 1 })
+	task := run.Task{ID: "once", Parent: w.home, Text: "Work."}
+	first, err := w.runs.Spawn(t.Context(), w.scope, task)
+	must(t, err)
+	again, err := w.runs.Spawn(t.Context(), w.scope, task)
+	if err != nil || again.ID != first.ID {
+		t.Errorf("it is in thread %q, and then in %q: %v", first.ID, again.ID, err)
+	}
+	task.ID = "twice"
+	if _, err := w.runs.Spawn(t.Context(), w.scope, task); fault.CodeOf(err) != fault.Exhausted {
+		t.Errorf("one too many: %v", err)
+	}
+}
+
 // A runner that is never heard is given longer than one that falls silent, because its agent may take long to start.
 func TestARunnerThatIsNeverHeard(t *testing.T) {
 	begun := make(chan struct{})

@@ -88,6 +88,11 @@ type Continued struct {
 // is running or its next run is queued, that is a [fault.Precondition]. Its other errors are those of [Runs.Spawn].
 func (r *Runs) Continue(ctx context.Context, scope db.Scope, threadID string, how Resume) (c Continued, err error) {
 	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		if how.Agent != "" {
+			if err := r.config.Threads.LockDelegationsTx(ctx, tx, threadID); err != nil {
+				return err
+			}
+		}
 		th, err := r.lockDrivenTx(ctx, tx, threadID)
 		if err != nil {
 			return err

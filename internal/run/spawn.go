@@ -91,6 +91,11 @@ func (r *Runs) spawnTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (
 	if err != nil {
 		return thread.Thread{}, err
 	}
+	if t.ID != "" { // a retry must not meet the limits, because its own task counts
+		if there, err := r.config.Threads.GetTx(ctx, tx, db.IDFor(scope.House, t.ID)); err == nil && begun(there) || err != nil && fault.CodeOf(err) != fault.NotFound {
+			return there, err
+		}
+	}
 	parent, err := r.parentTx(ctx, tx, scope, t)
 	if err != nil {
 		return thread.Thread{}, err
@@ -106,7 +111,7 @@ func (r *Runs) spawnTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (
 		ID: t.ID, Name: t.name(parent), ParentThread: parent.ID, Agent: b.ID, AskedBy: scope.Agent, Environment: t.Environment, Root: root, RootMost: r.config.RootMost,
 		Forks: t.continues,
 	})
-	if err != nil || child.Tail > 0 && !child.Inherited(child.Tail) { // the call is a retry
+	if err != nil || begun(child) { // the call is a retry
 		return child, err
 	}
 	if t.continues {
@@ -137,6 +142,9 @@ func (r *Runs) spawnTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (
 	}
 	return child, err
 }
+
+// begun reports whether the log of a child has its task.
+func begun(child thread.Thread) bool { return child.Tail > 0 && !child.Inherited(child.Tail) }
 
 // rootTx returns the root of a task. A bot's tasks count towards the limit of a person's entry, even if a program
 // delegates them with the bot's key. A person's task has no root.
@@ -177,6 +185,9 @@ func (r *Runs) parentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) 
 	if t.Parent == "" {
 		return parent, nil
 	}
+	if err := r.config.Threads.LockDelegationsTx(ctx, tx, t.Parent); err != nil {
+		return parent, err
+	}
 	if parent, err = r.config.Threads.GetTx(ctx, tx, t.Parent); err != nil {
 		return parent, err
 	}
@@ -186,7 +197,7 @@ func (r *Runs) parentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) 
 		return parent, err
 	}
 	if depth >= l.Depth {
-		return parent, fault.Newf(fault.Exhausted, "do it here, or delegate it from the thread above", "%d threads are above this one, and tasks are delegated no deeper", depth).WithReason(fault.LimitReached)
+		return parent, fault.Newf(fault.Exhausted, "do it here, or delegate it from the thread above", "this thread is at depth %d, and tasks are delegated no deeper", depth).WithReason(fault.LimitReached)
 	}
 	busy, err := r.config.Threads.BusyChildrenTx(ctx, tx, parent.ID)
 	if err == nil && busy >= int64(l.Children) {

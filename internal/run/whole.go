@@ -14,12 +14,17 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// This file keeps the full results of tools whose log entry has only a part. The runner sends the text first and then
+// This file keeps the full results and arguments of tool calls whose log entry has only a part. The runner sends the text first and then
 // the entry. The server puts the artifact's name into the entry, because a runner could name artifacts that are not
 // its own.
 
-// wholeKind is the kind of an artifact with the full result of a tool.
-const wholeKind = "result"
+// wholeKind returns the kind of the artifact with the full text of this id.
+func wholeKind(id string) string {
+	if entry.IsCallArguments(id) {
+		return "arguments"
+	}
+	return "result"
+}
 
 // keptID returns the id for creating a run's artifact. It follows from the entry's id, so a retry stores it once.
 func keptID(threadID, entryID string) string {
@@ -27,8 +32,8 @@ func keptID(threadID, entryID string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// KeepWhole stores the full text of the result that a run will post under this entry id. A second call does nothing,
-// even with another text.
+// KeepWhole stores a full text: of the result that a run will post under this entry id, or of arguments, whose id is of
+// [entry.CallArgumentsID]. A second call does nothing, even with another text.
 //
 // Errors: a [fault.Forbidden] if the run is over, a [fault.Invalid] for an empty text or an id of another run, and a
 // [fault.Exhausted] if the run or the house has reached its limit.
@@ -49,9 +54,9 @@ func (r *Runs) KeepWhole(ctx context.Context, by Poster, id string, text []byte)
 	if !p.mayKeep(int64(len(text)), r.config.Limits) {
 		return fault.Newf(fault.Exhausted, "post the result without it", "the run may write %d entries and %d bytes", r.config.Limits.Entries, r.config.Limits.Bytes)
 	}
-	epoch := strconv.FormatInt(by.Epoch, 10)
+	epoch, kind := strconv.FormatInt(by.Epoch, 10), wholeKind(id)
 	_, err = r.config.Artifacts.Create(ctx, db.Scope{House: by.House, Agent: by.Agent}, artifact.Draft{
-		ID: keptID(by.Thread, id), Kind: wholeKind, Label: "result of run " + epoch + ".txt", ExternalID: id, MIMEType: "text/plain; charset=utf-8", Thread: by.Thread, Run: epoch,
+		ID: keptID(by.Thread, id), Kind: kind, Label: kind + " of run " + epoch + ".txt", ExternalID: id, MIMEType: "text/plain; charset=utf-8", Thread: by.Thread, Run: epoch,
 	}, bytes.NewReader(p.redactor.Bytes(text)))
 	if fault.CodeOf(err) == fault.Exists {
 		return nil
@@ -59,33 +64,87 @@ func (r *Runs) KeepWhole(ctx context.Context, by Poster, id string, text []byte)
 	return err
 }
 
-// nameKept names, in results, the artifacts that hold their full text.
+// nameKept names, in results and answers, the artifacts that hold their full texts.
 func (r *Runs) nameKept(ctx context.Context, by Poster, drafts []entry.Draft) error {
+	if r.config.Artifacts == nil {
+		return nil
+	}
 	for i, d := range drafts {
-		if d.Type != (entry.PiToolResult{}).Type() || r.config.Artifacts == nil {
+		if !bytes.Contains(d.Payload, []byte(`"wholeBytes"`)) {
 			continue
 		}
-		result, ok := entry.As[entry.PiToolResult](entry.Entry{Type: d.Type, Payload: d.Payload})
-		if !ok || result.Details == nil || result.Details.WholeBytes == 0 {
-			continue
-		}
-		kept, err := r.config.Artifacts.Get(ctx, db.Scope{House: by.House, Agent: by.Agent}, db.IDFor(by.House, keptID(by.Thread, d.ID)))
-		if fault.CodeOf(err) == fault.NotFound {
-			continue // KeepWhole refused it
-		} else if err != nil {
-			return err
-		}
-		result.Details.ArtifactID, result.Details.WholeBytes = kept.ID, kept.Size
 		var fields map[string]json.RawMessage
-		if err := json.Unmarshal(d.Payload, &fields); err != nil {
-			return err
+		var err error
+		switch d.Type {
+		case entry.PiToolResult{}.Type():
+			fields, err = r.nameResult(ctx, by, d)
+		case entry.PiAssistant{}.Type():
+			fields, err = r.nameArguments(ctx, by, d)
 		}
-		if fields["details"], err = json.Marshal(result.Details); err != nil {
-			return err
+		if err == nil && fields != nil {
+			drafts[i].Payload, err = json.Marshal(fields)
 		}
-		if drafts[i].Payload, err = json.Marshal(fields); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// nameResult returns the fields of a result that names its artifact; none if nothing was kept of it.
+func (r *Runs) nameResult(ctx context.Context, by Poster, d entry.Draft) (fields map[string]json.RawMessage, err error) {
+	result, ok := entry.As[entry.PiToolResult](entry.Entry{Type: d.Type, Payload: d.Payload})
+	if !ok || result.Details == nil || result.Details.WholeBytes == 0 {
+		return nil, nil
+	}
+	kept, err := r.keptAs(ctx, by, d.ID)
+	if err != nil || kept.ID == "" {
+		return nil, err
+	}
+	result.Details.ArtifactID, result.Details.WholeBytes = kept.ID, kept.Size
+	if err := json.Unmarshal(d.Payload, &fields); err != nil {
+		return nil, err
+	}
+	fields["details"], err = json.Marshal(result.Details)
+	return fields, err
+}
+
+// nameArguments returns the fields of an answer whose calls name the artifacts with their arguments.
+func (r *Runs) nameArguments(ctx context.Context, by Poster, d entry.Draft) (fields map[string]json.RawMessage, err error) {
+	if err := json.Unmarshal(d.Payload, &fields); err != nil {
+		return nil, err
+	}
+	var blocks []map[string]json.RawMessage
+	if json.Unmarshal(fields["content"], &blocks) != nil {
+		return nil, nil //nolint:nilerr // the content is a text
+	}
+	answer, _ := entry.As[entry.PiAssistant](entry.Entry{Type: d.Type, Payload: d.Payload})
+	n := 0
+	for i, b := range answer.Content {
+		if b.Type != entry.PiCallBlock {
+			continue
+		}
+		if b.WholeBytes > 0 {
+			kept, err := r.keptAs(ctx, by, entry.CallArgumentsID(d.ID, n))
+			if err != nil {
+				return nil, err
+			}
+			if kept.ID != "" {
+				blocks[i]["artifactId"], _ = json.Marshal(kept.ID)   // a string
+				blocks[i]["wholeBytes"], _ = json.Marshal(kept.Size) // a number
+			}
+		}
+		n++
+	}
+	fields["content"], err = json.Marshal(blocks)
+	return fields, err
+}
+
+// keptAs returns the artifact that [Runs.KeepWhole] stored under this id; none if it refused the text.
+func (r *Runs) keptAs(ctx context.Context, by Poster, id string) (artifact.Artifact, error) {
+	kept, err := r.config.Artifacts.Get(ctx, db.Scope{House: by.House, Agent: by.Agent}, db.IDFor(by.House, keptID(by.Thread, id)))
+	if fault.CodeOf(err) == fault.NotFound {
+		return artifact.Artifact{}, nil
+	}
+	return kept, err
 }

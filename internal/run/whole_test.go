@@ -109,6 +109,45 @@ func TestALongResultIsKeptWhole(t *testing.T) {
 	}
 }
 
+// The arguments of a call that are too long for the log are kept whole, and the call names them. Other calls, and what else
+// the answer has, stay as they are.
+func TestLongArgumentsAreKeptWhole(t *testing.T) {
+	whole := `{"content":"` + strings.Repeat("a line of a file\n", 20_000) + `"}`
+	part := entry.PiBlock{Type: entry.PiCallBlock, ID: "1", Name: "write", Arguments: []byte(`{"content":"a line"}`), WholeBytes: 7}
+	other := part
+	other.ID = "2" // nothing is kept of it
+	answer := entry.PiAssistant{Harness: "pi", StopReason: entry.PiToolUse, Content: []entry.PiBlock{entry.PiText("I write it."), {Type: entry.PiCallBlock, ID: "0", Name: "ls"}, part, other}}
+	var all *artifact.Artifacts
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "tool"})
+		r.ok(r.w.runs.KeepWhole(r.ctx, r.by, entry.CallArgumentsID(entry.RunEntryID(1, r.next), 1), []byte(whole)))
+		r.must(answer)
+		named := answer
+		named.Content = []entry.PiBlock{{Type: entry.PiCallBlock, ID: "3", Name: "write", WholeBytes: 7, ArtifactID: "another"}}
+		if err := r.post(named); fault.CodeOf(err) != fault.Forbidden {
+			t.Errorf("a runner names an artifact: %v", err)
+		}
+		r.next--
+		r.completes("done", 0)
+	}, kept(1<<22, &all))
+	child := w.spawn("Work.")
+	answers := of[entry.PiAssistant](w.ends(child.ID, 1, thread.Completed))
+	if len(answers) != 1 || len(answers[0].Content) != 4 {
+		t.Fatalf("the log has %+v", answers)
+	}
+	got := answers[0].Content[2]
+	if got.WholeBytes != int64(len(whole)) || w.text(all, got.ArtifactID) != whole {
+		t.Errorf("the call is %+v", got)
+	}
+	if a, err := all.Get(t.Context(), w.scope, got.ArtifactID); err != nil || a.Kind != "arguments" || a.Label != "arguments of run 1.txt" {
+		t.Errorf("the artifact is %+v: %v", a, err)
+	}
+	answers[0].Content[2] = part
+	if a, b := entry.NewDraft("", "", answers[0]), entry.NewDraft("", "", answer); string(a.Payload) != string(b.Payload) {
+		t.Errorf("the rest is\n%s, want\n%s", a.Payload, b.Payload)
+	}
+}
+
 // A full store costs a run only its long results.
 func TestAFullStoreHoldsUpNoRun(t *testing.T) {
 	whole := strings.Repeat("x", 2000)

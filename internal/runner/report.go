@@ -23,12 +23,13 @@ func (r *run) add(p entry.Payload) {
 		r.put(entry.RunEntryID(r.Epoch, r.spool.take()), entry.PiAssistant{Harness: r.Harness, StopReason: entry.PiError, ErrorMessage: fmt.Sprintf(
 			"%d entries are not kept: the server could not be reached, and the space for them was used up", n)}, false)
 	}
-	whole := harness.Whole(p)
+	original := p
 	p = harness.Shorten(p)
 	var id string
 	switch m := p.(type) {
 	case entry.PiAssistant:
 		id = entry.RunEntryID(r.Epoch, r.spool.take())
+		r.keepArguments(id, original.(entry.PiAssistant).Calls(), m.Content)
 		r.answers++
 		r.count(m.Usage)
 		if m.StopReason == entry.PiToolUse {
@@ -47,8 +48,8 @@ func (r *run) add(p entry.Payload) {
 		} else {
 			id = entry.RunEntryID(r.Epoch, r.spool.take())
 		}
-		if whole != "" && r.post.wholes.keep(id, r.door.redact([]byte(whole))) {
-			m.Details = &entry.PiDetails{WholeBytes: int64(len(whole))}
+		if n := r.keep(id, harness.Whole(original)); n > 0 {
+			m.Details = &entry.PiDetails{WholeBytes: n}
 			p = m
 		}
 	case entry.PiCompaction:
@@ -59,6 +60,28 @@ func (r *run) add(p entry.Payload) {
 		return
 	}
 	r.put(id, p, false)
+}
+
+// keep keeps a text of which the log has only a part, and returns its length; 0 if there is no such text, or no room for it.
+func (r *run) keep(id, text string) int64 {
+	if text == "" || !r.post.wholes.keep(id, r.door.redact([]byte(text))) {
+		return 0
+	}
+	return int64(len(text))
+}
+
+// keepArguments keeps the arguments of calls that are too long for the log, and marks the calls among the blocks of it.
+func (r *run) keepArguments(id string, calls, blocks []entry.PiBlock) {
+	n := 0
+	for i := range blocks {
+		if blocks[i].Type != entry.PiCallBlock {
+			continue
+		}
+		if harness.IsLong(calls[n].Arguments) {
+			blocks[i].WholeBytes = r.keep(entry.CallArgumentsID(id, n), string(calls[n].Arguments))
+		}
+		n++
+	}
 }
 
 // open remembers tool calls until their results come.

@@ -11,10 +11,12 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// wholes are the full texts of results that are too long for the log, until the door has accepted them. Each is a
-// file named after its entry's id, so it survives this process, as the spool does, and costs no memory while the door
+// wholes are the full texts of results and arguments that are too long for the log, until the door has accepted them.
+// Each is a file with its id as its name, so it survives this process, as the spool does, and costs no memory while the door
 // is away.
 //
 // An entry is posted after its text, because the server then adds the artifact's name to it. A text that the server
@@ -53,7 +55,7 @@ func newWholes(dir string) *wholes {
 	return w
 }
 
-// keep stores the text of the result with this id, and reports whether there was room for it.
+// keep stores the text with this id, which is a result's or [entry.CallArgumentsID], and reports whether there was room for it.
 func (w *wholes) keep(id string, text []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,17 +77,34 @@ func (w *wholes) post(ctx context.Context, d *door, records [][]byte) error {
 		if !bytes.Contains(record, []byte(`"wholeBytes":`)) {
 			continue
 		}
-		var r struct {
-			ID string `json:"id"`
-		}
-		if json.Unmarshal(record, &r) != nil || r.ID != filepath.Base(r.ID) {
-			continue
-		}
-		if err := w.postOne(ctx, d, r.ID); err != nil {
-			return err
+		for _, id := range wholeIDs(record) {
+			if err := w.postOne(ctx, d, id); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// wholeIDs returns the ids of the texts that belong to a record.
+func wholeIDs(record []byte) (ids []string) {
+	var r struct {
+		ID      string          `json:"id"`
+		Payload json.RawMessage `json:"payload"`
+	}
+	if json.Unmarshal(record, &r) != nil || r.ID != filepath.Base(r.ID) {
+		return nil
+	}
+	var answer entry.PiAssistant
+	if json.Unmarshal(r.Payload, &answer) != nil { // it is a result
+		return []string{r.ID}
+	}
+	for n, c := range answer.Calls() {
+		if c.WholeBytes > 0 {
+			ids = append(ids, entry.CallArgumentsID(r.ID, n))
+		}
+	}
+	return ids
 }
 
 func (w *wholes) postOne(ctx context.Context, d *door, id string) error {
@@ -104,9 +123,9 @@ func (w *wholes) postOne(ctx context.Context, d *door, id string) error {
 	answered, isAnswer := errors.AsType[failedAnswer](err)
 	switch {
 	case isRefused:
-		fmt.Fprintln(os.Stderr, "arbe-runner: a result is not kept whole:", no)
+		fmt.Fprintln(os.Stderr, "arbe-runner: a text is not kept whole:", no)
 	case isAnswer && w.fails(id):
-		fmt.Fprintln(os.Stderr, "arbe-runner: a result is not kept whole:", answered)
+		fmt.Fprintln(os.Stderr, "arbe-runner: a text is not kept whole:", answered)
 	case err != nil:
 		return err
 	}

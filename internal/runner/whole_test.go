@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -45,7 +46,7 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, r := range strings.Split(string(body), `"id":"`)[1:] {
-		if id, _, _ := strings.Cut(r, `"`); !strings.Contains(id, "beat") {
+		if id, _, _ := strings.Cut(r, `"`); strings.HasPrefix(id, "run.") && !strings.Contains(id, "beat") {
 			k.sent = append(k.sent, id)
 		}
 	}
@@ -105,6 +106,31 @@ func TestAWholeResultGoesBeforeItsEntry(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(filepath.Join(dir, "whole-1")); len(left) > 0 || r.post.wholes.size != 0 {
 		t.Errorf("%d files of %d bytes are left", len(left), r.post.wholes.size)
+	}
+}
+
+// A call's arguments go before the answer that has the call, and its result after it.
+func TestWholeArgumentsGoBeforeTheirAnswer(t *testing.T) {
+	t.Parallel()
+	k := &keeper{}
+	r := posting(t, k, t.TempDir())
+	call := func(id, text string) entry.PiBlock {
+		arguments, _ := json.Marshal(map[string]string{"path": "a.txt", "content": text}) // texts
+		return entry.PiBlock{Type: entry.PiCallBlock, ID: id, Name: "write", Arguments: arguments}
+	}
+	text := long + long
+	r.add(entry.PiAssistant{StopReason: entry.PiToolUse, Content: []entry.PiBlock{call("0", "short"), entry.PiText("I write it."), call("1", text), call("2", text)}})
+	if marked := r.calls["1"].block; marked.WholeBytes < int64(len(text)) || len(marked.Arguments) > 100<<10 || !strings.Contains(string(marked.Arguments), `"path":"a.txt"`) {
+		t.Errorf("the log has %d of %d bytes", len(marked.Arguments), marked.WholeBytes)
+	}
+	r.add(result(long))
+	r.deliver(t)
+	if want := []string{"+run.1.0.call1.arguments", "+run.1.0.call2.arguments", "+run.1.0.call1", "run.1.0", "run.1.0.call1", "run.1.1"}; !slices.Equal(k.sent, want) {
+		t.Errorf("the door gets %q, want %q", k.sent, want)
+	}
+	var kept struct{ Content string }
+	if err := json.Unmarshal([]byte(k.texts["run.1.0.call1.arguments"]), &kept); err != nil || len(kept.Content) != len(text) || strings.Contains(kept.Content, "the-token") {
+		t.Errorf("it gets %d bytes: %v", len(kept.Content), err)
 	}
 }
 

@@ -20,8 +20,9 @@ import (
 // shells are the tools with which agents run a line of shell, and the name of the tool's argument.
 var shells = map[string][2]string{"pi": {"bash", "command"}, "codex": {"exec_command", "cmd"}, "claude": {"Bash", "command"}}
 
-// The real agents, in one real sandbox, ask a scripted model through the gateway. In the middle of pi's run, the server is killed
-// and replaced by a newer one.
+// The real agents, in real sandboxes with a repository whose configuration would have them run a program, ask a scripted model
+// through the gateway. In the middle of pi's run, the server is killed and replaced by a newer one. Then everything else dies,
+// stops or fails.
 func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it installs the agents")
@@ -33,6 +34,8 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 		switch {
 		case isLimited(r):
 			return modeltest.Limited(1)(r)
+		case neverAnswers(r):
+			return modeltest.Silent(r)
 		case strings.Contains(r.Asked(), "Continue."):
 			return modeltest.Reply{Text: "I went on."}
 		}
@@ -47,15 +50,17 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 			}
 			break
 		}
-		if reply, ok := waits(r.Asked()); ok && r.Last().Role != "tool" {
-			return reply
+		for _, script := range []func(string) (modeltest.Reply, bool){waits, writesLong} {
+			if reply, ok := script(r.Asked()); ok && r.Last().Role != "tool" {
+				return reply
+			}
 		}
 		if r.Last().Role == "tool" {
 			return modeltest.Reply{Text: "The file says so."}
 		}
 		for agent, shell := range shells {
 			if strings.Contains(r.Asked(), "- again as "+agent) {
-				arguments, _ := json.Marshal(map[string]string{shell[1]: "echo held >> held-" + agent + ".txt; sleep 987654"})
+				arguments, _ := json.Marshal(map[string]string{shell[1]: "echo held >> held-" + agent + ".txt; " + holding(agent)})
 				return modeltest.Reply{Text: "I hold.", Calls: []modeltest.Call{{Name: shell[0], Arguments: string(arguments)}}}
 			}
 			if strings.Contains(r.Asked(), "- as "+agent) {
@@ -73,7 +78,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	}
 	cfg := settings(t) // with a Postgres of its own, which dies
 	cfg.Maxima.DiskMB, cfg.Local.Grace = 8192, 2*time.Minute
-	a := &agents{cfg: cfg, server: startProcess(t, cfg), models: models, threads: map[string]string{}, lasting: map[string]string{}}
+	a := &agents{cfg: cfg, server: startProcess(t, cfg), models: models, threads: map[string]string{}, lasting: map[string]string{}, hanging: map[string]string{}}
 	c := client(t, cfg)
 	parent, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: newThread(t, c)})
 	if err != nil {
@@ -86,6 +91,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range bots.Bots {
+		a.hasty(t, b)
 		if b.Handle == "codex" {
 			if _, err := c.Bots.UpdateBot(t.Context(), &arbev1.UpdateBotRequest{HouseId: house, Id: b.Id, Model: new("openai/plain"), SkipModelCheck: true}); err != nil {
 				t.Fatal(err)
@@ -94,7 +100,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	}
 	// A mirror of packages at a private address may have a certificate that only this machine knows.
 	env, err := c.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: house, Name: "agents",
-		Config: &arbev1.EnvironmentConfig{Setup: "npm config set strict-ssl false; git init -q; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m begin"}})
+		Config: &arbev1.EnvironmentConfig{Setup: "npm config set strict-ssl false; git init -q; " + hostileRepository() + "git add -A; git -c user.name=a -c user.email=a@b commit -q -m begin"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,16 +142,22 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 				return e.GetEntry().GetType() == (entry.Chat{}).Type() && strings.Contains(e.GetEntry().Payload, child) && strings.Contains(e.GetEntry().Payload, "The file says so.")
 			})
 			a.limited(t, agent)
-			stopAndContinue(t, c, models, child, agent)
-			fails(t, c, parent.Thread.Id, child, agent)
-			a.runnerKilled(t, agent)
-			if agent == "pi" { // its run in the same sandbox goes on
-				if after := a.runner(t, a.lasting[agent]); after == before {
-					t.Errorf("after the upgrade, the runner is %s as before", after)
-				}
-			}
+			a.hang(t, agent)
 		})
 	}
+	a.hung(t)
+	if after := a.runner(t, a.hanging["pi"]); after == before { // in the same sandbox
+		t.Errorf("after the upgrade, the runner is %s as before", after)
+	}
+	together(t, "each agent", func(t *testing.T, agent string) {
+		c := client(t, cfg)
+		stopAndContinue(t, c, models, a.threads[agent], agent)
+		fails(t, c, parent.Thread.Id, a.threads[agent], agent)
+		a.runnerKilled(t, agent)
+		a.agentKilled(t, agent)
+		a.longArguments(t, agent)
+		a.ranNothing(t, a.threads[agent])
+	})
 	t.Run("codex continues what pi began", func(t *testing.T) {
 		began, err := c.Runs.ContinueRun(t.Context(), &arbev1.ContinueRunRequest{ThreadId: first, Agent: "@codex", Task: "- as codex: go on", Sandbox: "parent"})
 		if err != nil {
@@ -155,7 +167,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 		if status := ends(t, c, began.ThreadId, began.Epoch); status != "completed" {
 			t.Errorf("it ends as %s", status)
 		}
-		requests := models.Requests()
+		requests := slices.DeleteFunc(models.Requests(), func(r *modeltest.Request) bool { return !strings.Contains(string(r.Body), "- as codex: go on") })
 		told := string(requests[len(requests)-1].Body)
 		for _, said := range []string{"- as pi: fix it", "I write it.", "The file says so.", "- as codex: go on", "codex.txt"} {
 			_, rest, ok := strings.Cut(told, said)
@@ -164,9 +176,11 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 			}
 		}
 	})
+	t.Run("the server is away, and is killed", func(t *testing.T) { a.serverKilled(t, whole) })
 	t.Run("Postgres is killed", a.postgresKilled)
-	t.Run("the sandbox is killed", a.sandboxKilled)
+	together(t, "the sandbox is killed", a.sandboxKilled)
 	t.Run("the rate limit lasts", a.limitLasts)
+	together(t, "the model never answers", a.hangs)
 	for _, r := range models.Requests() {
 		if r.Key != "sk-test" {
 			t.Errorf("the model was asked with the key %q", r.Key)
@@ -175,7 +189,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 }
 
 // stopAndContinue stops an agent in the middle of a command: the command's processes end, the command counts as interrupted,
-// and the changes are kept. Then it continues the run, for pi in a fresh sandbox. The model gets the earlier conversation, and
+// and the changes are kept. Then it continues the run in a fresh sandbox. The model gets the earlier conversation, and
 // no command runs again.
 func stopAndContinue(t *testing.T, c *arbe.Client, models *modeltest.Server, child, agent string) {
 	held := "held-" + agent + ".txt"
@@ -196,20 +210,20 @@ func stopAndContinue(t *testing.T, c *arbe.Client, models *modeltest.Server, chi
 	if _, after, _ := strings.Cut(log, "I hold."); strings.Count(after, "\npi.tool_result ") != 1 || !strings.Contains(after, `"isError":true`) {
 		t.Errorf("the call that was interrupted has no result:\n%s", log)
 	}
-	run(t, c, child, "pgrep -f 'sleep 98765[4]' || echo nothing is left")
+	run(t, c, child, "pgrep -f '"+strings.Replace(holding(agent), "98", "[9]8", 1)+"' || echo nothing is left")
 	awaitLong(t, c, child, "nothing is left\\n")
 
 	before := len(models.Requests())
-	if _, err := c.Runs.ContinueRun(t.Context(), &arbev1.ContinueRunRequest{ThreadId: child, Fresh: agent == "pi"}); err != nil {
+	if _, err := c.Runs.ContinueRun(t.Context(), &arbev1.ContinueRunRequest{ThreadId: child, Fresh: true}); err != nil {
 		t.Fatal(err)
 	}
 	awaitLong(t, c, child, "I went on.")
 	ends(t, c, child, 3)
 	for _, r := range models.Requests()[before:] {
-		if isLimited(r) {
+		body := string(r.Body)
+		if !strings.Contains(body, "- again as "+agent) || !strings.Contains(body, "Continue.") {
 			continue
 		}
-		body := string(r.Body)
 		for _, said := range []string{"- as " + agent, "I write it.", "The file says so.", "- again as " + agent, "I hold.", "Continue."} {
 			_, rest, ok := strings.Cut(body, said)
 			if body = rest; !ok {

@@ -116,6 +116,12 @@ func (t *Threads) BusyChildrenTx(ctx context.Context, tx pgx.Tx, parent string) 
 	return t.q.BusyChildren(ctx, tx, &parent)
 }
 
+// LockDelegationsTx makes transactions that delegate from a thread take turns, so that the limit of its children is exact. One
+// that also locks the thread's row does so afterwards.
+func (t *Threads) LockDelegationsTx(ctx context.Context, tx pgx.Tx, parent string) error {
+	return t.q.LockDelegations(ctx, tx, parent)
+}
+
 // AwaitedBesideTx counts the other threads that the same agent delegated from the same parent and waits for.
 func (t *Threads) AwaitedBesideTx(ctx context.Context, tx pgx.Tx, th Thread) (int64, error) {
 	return t.q.AwaitedBeside(ctx, tx, &th.ParentThread, &th.AskedBy, th.ID)

@@ -43,6 +43,9 @@ type Block struct {
 type Call struct {
 	// Key is the call's id in the page.
 	Key, Name, Summary, Arguments string
+	// Whole is the length of the complete arguments, which Artifact has, if the log has only a part of them; otherwise 0.
+	Whole    int64
+	Artifact string
 	// Class is "running", "waiting" for a person's approval, "completed", "failed", or "cancelled" if its turn ended before
 	// it did.
 	Class  string
@@ -165,7 +168,7 @@ func (k *known) block(v *Step, e entry.Entry, b entry.PiBlock, call int) (shown 
 
 // callOf describes a tool call. result is the id of the entry that has, or will have, its result.
 func (k *known) callOf(result string, b entry.PiBlock) Call {
-	v := Call{Key: callKey(result), Name: toolName(b.Name), Class: "running"}
+	v := Call{Key: callKey(result), Name: toolName(b.Name), Class: "running", Whole: b.WholeBytes, Artifact: b.ArtifactID}
 	v.Summary, v.Arguments = argumentsText(b.Arguments)
 	call := k.ledger.Of(entry.CallWork, result)
 	if r, ended := entry.SeenAs[entry.PiToolResult](call.Completed()); ended {

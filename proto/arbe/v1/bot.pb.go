@@ -1799,7 +1799,9 @@ type Runtime struct {
 	// Whether it can request a person's approval. Otherwise it is not started where a tool needs approval.
 	Asks bool `protobuf:"varint,6,opt,name=asks,proto3" json:"asks,omitempty"`
 	// Its limitations in comparison with others, in a sentence; empty if it has none.
-	Limits        string `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits string `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Whether it can be stopped without losing its work so far.
+	Interrupts    bool `protobuf:"varint,8,opt,name=interrupts,proto3" json:"interrupts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1881,6 +1883,13 @@ func (x *Runtime) GetLimits() string {
 		return x.Limits
 	}
 	return ""
+}
+
+func (x *Runtime) GetInterrupts() bool {
+	if x != nil {
+		return x.Interrupts
+	}
+	return false
 }
 
 type ListRuntimesRequest struct {
@@ -2133,7 +2142,7 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\x10ListToolsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"8\n" +
 	"\x11ListToolsResponse\x12#\n" +
-	"\x05tools\x18\x01 \x03(\v2\r.arbe.v1.ToolR\x05tools\"\xad\x01\n" +
+	"\x05tools\x18\x01 \x03(\v2\r.arbe.v1.ToolR\x05tools\"\xcd\x01\n" +
 	"\aRuntime\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x18\n" +
@@ -2141,7 +2150,10 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\bdialects\x18\x04 \x03(\tR\bdialects\x12\x16\n" +
 	"\x06steers\x18\x05 \x01(\bR\x06steers\x12\x12\n" +
 	"\x04asks\x18\x06 \x01(\bR\x04asks\x12\x16\n" +
-	"\x06limits\x18\a \x01(\tR\x06limits\";\n" +
+	"\x06limits\x18\a \x01(\tR\x06limits\x12\x1e\n" +
+	"\n" +
+	"interrupts\x18\b \x01(\bR\n" +
+	"interrupts\";\n" +
 	"\x13ListRuntimesRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"D\n" +
 	"\x14ListRuntimesResponse\x12,\n" +
