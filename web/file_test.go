@@ -79,6 +79,32 @@ func TestFilesAreSentFromTheComposer(t *testing.T) {
 	}
 	b.accessibleEverywhere("an entry with files")
 
+	// Files are pasted and dropped, too. A paste of text with a picture of it is text.
+	give := func(event, field, text string) string {
+		return fmt.Sprintf(`(() => {
+			const data = new DataTransfer()
+			data.items.add(new File(['pasted'], %q, { type: 'text/plain' }))
+			if (%q) data.setData('text/plain', %[2]q)
+			const e = new %s
+			return document.querySelector('#composer-text').dispatchEvent(e)
+		})()`, event+".txt", text, fmt.Sprintf(field, event))
+	}
+	paste, drag := "ClipboardEvent('%s', { clipboardData: data, bubbles: true, cancelable: true })", "DragEvent('%s', { dataTransfer: data, bubbles: true, cancelable: true })"
+	if !eval[bool](b, give("paste", paste, "words")) {
+		t.Error("a paste of text is taken for a file")
+	}
+	if eval[bool](b, give("dragover", drag, "")) || !eval[bool](b, "document.querySelector('#composer').classList.contains('drop')") {
+		t.Error("the composer does not show that it takes a file")
+	}
+	if eval[bool](b, give("drop", drag, "")) || eval[bool](b, give("paste", paste, "")) {
+		t.Error("the browser opens a dropped file, or pastes a file's name")
+	}
+	b.until("both files", ready(2)+" && !document.querySelector('#composer').classList.contains('drop')")
+	for _, name := range []string{"drop.txt", "paste.txt"} {
+		b.do(chromedp.Click(chromedp.CSS("#composer-files button[aria-label='Remove " + name + "']")))
+	}
+	b.until("no file", "document.querySelector('#composer-files').hidden")
+
 	// A message needs no text, and no path shows a file that is not an image.
 	b.do(chromedp.SetUploadFiles(chromedp.CSS("#composer-file"), paths[1:2]))
 	b.until("the file", ready(1))

@@ -78,7 +78,22 @@ function attach(files) {
   if (files.length > room) $('#composer-error').textContent = `A message may have ${most} files.`
 }
 
+// carries reports whether a paste or a drag has files. Text that is copied from an office program has a picture of itself, too.
+const carries = data => data.types.includes('Files') && !data.types.includes('text/plain')
+
 if (chipList) {
+  composer.addEventListener('paste', event => {
+    if (!carries(event.clipboardData)) return
+    event.preventDefault()
+    attach([...event.clipboardData.files])
+  })
+  for (const type of ['dragenter', 'dragover', 'dragleave', 'drop']) composer.addEventListener(type, event => {
+    if (!event.dataTransfer.types.includes('Files')) return
+    event.preventDefault() // without this, the browser opens a dropped file
+    const leaves = type === 'dragleave' && !composer.contains(event.relatedTarget)
+    composer.classList.toggle('drop', type !== 'drop' && !leaves)
+    if (type === 'drop') attach([...event.dataTransfer.files])
+  })
   for (const value of store.get(chipsKey) ?? []) addChip(nameOfFile(value)).done(value)
   $('.attach', composer).addEventListener('click', () => $('#composer-file').click())
   $('#composer-file').addEventListener('change', event => {
