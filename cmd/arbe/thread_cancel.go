@@ -20,7 +20,8 @@ func threadCancel(a *app) *cobra.Command {
 		Long: fmt.Sprintf("Cancel one command of a thread, or all running and waiting ones and the run of its coding agent.\n"+
 			"COMMAND is the id of the command's entry. THREAD defaults to $ARBE_THREAD. The command receives SIGINT,\n"+
 			"after %s SIGTERM, and after %s more SIGKILL, together with everything that it started. A coding agent ends\n"+
-			"with its child processes, and the changes of its working tree are kept. The thread shows how it ended.", entry.CancelGrace, entry.CancelGrace),
+			"with its child processes, and the changes of its working tree are kept. Tasks that the thread has delegated\n"+
+			"go on in their own threads. The thread shows how it ended.", entry.CancelGrace, entry.CancelGrace),
 		Example: "  arbe thread cancel th4w7q2m9x\n" +
 			"  arbe thread cancel th4w7q2m9x 2f0c7a52-8f3e-4a52-9d0e-6f1f7f2a7c11",
 		Args:              takes(0, 2, "a thread and a command"),

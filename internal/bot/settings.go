@@ -15,5 +15,6 @@ func MaximaSettings() []setting.Setting[Limits] {
 		setting.Count("turn_max_minutes", strconv.Itoa(DefaultMaxima.TurnMinutes), "maximum of a bot's limit turn_minutes", func(l *Limits) *int { return &l.TurnMinutes }),
 		setting.Dollars("run_max_usd", strconv.FormatFloat(DefaultMaxima.RunUSD, 'f', -1, 64), "maximum of a bot's limit run_usd", func(l *Limits) *float64 { return &l.RunUSD }),
 		setting.Count("run_max_minutes", strconv.Itoa(DefaultMaxima.RunMinutes), "maximum of a bot's limit run_minutes", func(l *Limits) *int { return &l.RunMinutes }),
+		setting.Dollars("thread_max_usd_day", strconv.FormatFloat(DefaultMaxima.ThreadUSDDay, 'f', -1, 64), "maximum of a bot's limit thread_usd_day", func(l *Limits) *float64 { return &l.ThreadUSDDay }),
 	}
 }

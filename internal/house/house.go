@@ -60,6 +60,8 @@ type Houses struct {
 	// houses.belongs_to. They default to [Anyone] and to 0, which is no limit. Set them before the first use.
 	Creation  Creation
 	PerPerson int
+	// Maxima are the highest limits that a house may have. They default to [DefaultMaxima]. Set them before the first use.
+	Maxima Limits
 
 	db           *db.DB
 	log          *stream.Log
@@ -81,7 +83,7 @@ type Bots interface {
 
 // New returns a Houses.
 func New(d *db.DB, log *stream.Log, threads *thread.Threads, environments Environments, bots Bots) *Houses {
-	return &Houses{db: d, log: log, threads: threads, environments: environments, bots: bots, q: query.New()}
+	return &Houses{Maxima: DefaultMaxima, db: d, log: log, threads: threads, environments: environments, bots: bots, q: query.New()}
 }
 
 // CreatePerson adds a human to the installation, who is in no house yet, and returns their id.
@@ -224,7 +226,7 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed 
 		params.SetDefault, params.DefaultEnvironmentID = true, db.Null(*c.Environment)
 	}
 	if c.Limits != nil {
-		if err := c.Limits.validate(); err != nil {
+		if err := c.Limits.validate(h.Maxima); err != nil {
 			return House{}, err
 		}
 		if params.Limits, err = json.Marshal(*c.Limits); err != nil {

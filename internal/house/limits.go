@@ -1,15 +1,18 @@
 package house
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/setting"
 )
 
 // Limits limit all bots of a house together. A zero field means the default. [bot.Limits] are the limits of one bot.
@@ -21,27 +24,45 @@ type Limits struct {
 	MemberUSDDay float64 `json:"member_usd_day,omitempty"`
 }
 
-// DefaultLimits are the limits of a house for which none are set, MaxLimits the highest that can be set.
+// DefaultLimits are the limits of a house for which none are set. DefaultMaxima are the highest that can be set, unless the
+// operator sets others.
 var (
 	DefaultLimits = Limits{USDDay: 50}
-	MaxLimits     = Limits{USDDay: 100_000, MemberUSDDay: 100_000}
+	DefaultMaxima = Limits{USDDay: 100_000, MemberUSDDay: 100_000}
 )
 
-// OrDefaults returns the limits with defaults for the fields that are not set.
-func (l Limits) OrDefaults() Limits {
+// MaximaSettings returns the operator's settings for the highest limits of houses.
+func MaximaSettings() []setting.Setting[Limits] {
+	return []setting.Setting[Limits]{
+		setting.Dollars("house_max_usd_day", strconv.FormatFloat(DefaultMaxima.USDDay, 'f', -1, 64), "maximum of a house's limit house_usd_day", func(l *Limits) *float64 { return &l.USDDay }),
+		setting.Dollars("member_max_usd_day", strconv.FormatFloat(DefaultMaxima.MemberUSDDay, 'f', -1, 64), "maximum of a house's limit member_usd_day; a lower one holds for houses that set none", func(l *Limits) *float64 { return &l.MemberUSDDay }),
+	}
+}
+
+// OrMaxima replaces limits that are not set by [DefaultMaxima].
+func (l Limits) OrMaxima() Limits {
+	return Limits{USDDay: cmp.Or(l.USDDay, DefaultMaxima.USDDay), MemberUSDDay: cmp.Or(l.MemberUSDDay, DefaultMaxima.MemberUSDDay)}
+}
+
+// Within returns the limits that hold: the set ones or the defaults, capped at the maxima, which may have been lowered since the
+// limits were set.
+func (l Limits) Within(maxima Limits) Limits {
 	if l.USDDay == 0 {
 		l.USDDay = DefaultLimits.USDDay
 	}
-	return l
+	if l.MemberUSDDay == 0 && maxima.MemberUSDDay < DefaultMaxima.MemberUSDDay {
+		l.MemberUSDDay = maxima.MemberUSDDay
+	}
+	return Limits{USDDay: min(l.USDDay, maxima.USDDay), MemberUSDDay: min(l.MemberUSDDay, maxima.MemberUSDDay)}
 }
 
-func (l Limits) validate() error {
+func (l Limits) validate(maxima Limits) error {
 	for _, f := range []struct {
 		field    string
 		set, max float64
-	}{{"house_usd_day", l.USDDay, MaxLimits.USDDay}, {"member_usd_day", l.MemberUSDDay, MaxLimits.MemberUSDDay}} {
+	}{{"house_usd_day", l.USDDay, maxima.USDDay}, {"member_usd_day", l.MemberUSDDay, maxima.MemberUSDDay}} {
 		if math.IsNaN(f.set) || f.set < 0 || f.set > f.max {
-			return fault.Newf(fault.Invalid, "give an amount in this range, or 0 for the default", "limits.%s: it must be from 0 to %.0f US dollars", f.field, f.max)
+			return fault.Newf(fault.Invalid, "give an amount in this range, or 0 for the default; the operator sets the maximum", "limits.%s: it must be from 0 to %s US dollars", f.field, strconv.FormatFloat(f.max, 'f', -1, 64))
 		}
 	}
 	return nil
@@ -54,7 +75,7 @@ type Rules struct {
 	Ask []string
 }
 
-// RulesTx returns the rules of a house that the transaction sees. Otherwise the error is a [fault.NotFound].
+// RulesTx returns the rules of a house, with the limits that hold, that the transaction sees. Otherwise the error is a [fault.NotFound].
 func (h *Houses) RulesTx(ctx context.Context, tx pgx.Tx, house string) (Rules, error) {
 	row, err := h.q.HouseRules(ctx, tx, house)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -63,7 +84,7 @@ func (h *Houses) RulesTx(ctx context.Context, tx pgx.Tx, house string) (Rules, e
 		return Rules{}, err
 	}
 	limits, err := limitsFromRow(house, row.Limits)
-	return Rules{limits, row.Ask}, err
+	return Rules{limits.Within(h.Maxima), row.Ask}, err
 }
 
 func limitsFromRow(house string, row []byte) (l Limits, err error) {

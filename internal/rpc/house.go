@@ -45,13 +45,13 @@ func (s *houseService) GetHouse(ctx context.Context, req *arbev1.GetHouseRequest
 		if err != nil {
 			return nil, err
 		}
-		budget := s.Dispatcher.Budget()
+		budget, limits := s.Dispatcher.Budget(), got.Limits.Within(s.Houses.Maxima)
 		dollars := func(micros int64) float64 { return float64(micros) / 1e6 }
 		res.UsedToday = &arbev1.HouseUsage{
-			Usd: dollars(used.CostMicros), UsdUnknown: used.CostUnknown, Calls: used.Calls, UsdLimit: got.Limits.OrDefaults().USDDay,
+			Usd: dollars(used.CostMicros), UsdUnknown: used.CostUnknown, Calls: used.Calls, UsdLimit: limits.USDDay,
 			SharedUsd: dollars(used.ChargedMicros), PersonUsd: dollars(used.PersonMicros), PersonUsdLimit: dollars(budget.PersonMicros),
 			InstallationUsdLimit: dollars(budget.DayMicros), InstallationSpent: budget.DayMicros > 0 && used.InstallationMicros >= budget.DayMicros,
-			MemberUsd: dollars(used.MemberMicros), MemberUsdLimit: got.Limits.MemberUSDDay,
+			MemberUsd: dollars(used.MemberMicros), MemberUsdLimit: limits.MemberUSDDay,
 		}
 	}
 	return res, nil

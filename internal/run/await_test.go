@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -198,6 +199,29 @@ func TestNobodyWaitsForAPersonsTask(t *testing.T) {
 	}
 	w.complete(th)
 	w.woken(0)
+}
+
+// The result of a task is not a person's message: it asks nobody, whomever it names. What a person says afterwards asks as ever.
+func TestAResultThatNamesABotAsksNobody(t *testing.T) {
+	w := setup(t, func(r *runner) { r.completes("@arbe do it", 0) })
+	th, err := w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: w.home, Text: "Work.", Root: w.home + "/e1"})
+	must(t, err)
+	w.ends(th.ID, 1, thread.Completed)
+	w.until(w.home, func(e entry.Entry) bool {
+		c, ok := entry.As[entry.Chat](e)
+		return ok && strings.Contains(c.Text, "do it")
+	})
+	w.say(w.home, "@arbe now")
+	w.until(w.home, func(e entry.Entry) bool { return e.Type == entry.TurnStarted{}.Type() })
+	asked := ""
+	for _, e := range w.entries(w.home) {
+		if c, ok := entry.As[entry.Chat](e); ok && c.Text == "@arbe now" {
+			asked = e.ID
+		}
+		if began, ok := entry.As[entry.TurnStarted](e); ok && began.EntryID != asked {
+			t.Errorf("it begins %+v", began)
+		}
+	}
 }
 
 func TestAWaitHasALimit(t *testing.T) {

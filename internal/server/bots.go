@@ -43,7 +43,7 @@ func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Hous
 				Handle: b.Handle, Name: b.Name, Instructions: b.Instructions, Model: b.Model, Think: b.Think, Tools: b.Tools, Ask: slices.Concat(rules.Ask, b.Ask), Listens: listens,
 				Limits: turn.Limits{
 					Steps: l.TurnSteps, Tokens: l.TurnTokens, Micros: micros(l.TurnUSD), Time: time.Duration(l.TurnMinutes) * time.Minute,
-					RunMicros: micros(l.RunUSD), ThreadMicros: micros(l.ThreadUSDDay), HouseMicros: micros(rules.Limits.OrDefaults().USDDay),
+					RunMicros: micros(l.RunUSD), ThreadMicros: micros(l.ThreadUSDDay), HouseMicros: micros(rules.Limits.USDDay),
 					MemberMicros: int64(math.Round(rules.Limits.MemberUSDDay * 1e6)), // 0 is no limit
 					Answer:       time.Duration(l.AnswerMinutes) * time.Minute,
 				},

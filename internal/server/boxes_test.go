@@ -140,7 +140,7 @@ func TestAModelIsAskedFromASandbox(t *testing.T) {
 }
 
 // runToken makes a coding agent drive a thread, and returns the token of its first run.
-func runToken(t *testing.T, cfg server.Config, house, thread string) string {
+func runToken(t testing.TB, cfg server.Config, house, thread string) string {
 	t.Helper()
 	owner, err := pgx.Connect(t.Context(), cfg.DatabaseURL)
 	if err != nil {

@@ -82,6 +82,8 @@ type Config struct {
 	// HouseCreation decides who may create houses. HousesPerPerson limits the houses of one person other than an operator.
 	HouseCreation   house.Creation
 	HousesPerPerson int
+	// HouseMaxima are the highest limits of money that owners may set for a house.
+	HouseMaxima house.Limits
 	// BlobStore is where the bytes of artifacts are stored: "directory" (in DataDir), "postgres", the absolute path of a
 	// directory, or s3://BUCKET/PREFIX?endpoint=https://HOST&region=REGION. The credential for S3 is in AWS_ACCESS_KEY_ID and
 	// AWS_SECRET_ACCESS_KEY, or comes from the machine's role. Several servers need a store that all of them can reach.

@@ -38,7 +38,8 @@ func TestQuotasWithoutSettings(t *testing.T) {
 func TestQuotasAreWhatTheSettingsSay(t *testing.T) {
 	t.Parallel()
 	c, _, err := Load(map[string]string{
-		"data_dir": t.TempDir(), "installation_usd_day": "1.5", "person_usd_day": "0.25", "unknown_usd": "0", "entry_usd": "2", "turn_max_usd": "0.5", "run_max_usd": "3", "run_max_minutes": "9",
+		"data_dir": t.TempDir(), "installation_usd_day": "1.5", "person_usd_day": "0.25", "unknown_usd": "0", "entry_usd": "2", "turn_max_usd": "0.5", "run_max_usd": "3", "run_max_minutes": "9", "thread_max_usd_day": "30",
+		"house_max_usd_day": "40", "member_max_usd_day": "5",
 		"turn_max_minutes": "7", "house_creation": "operators", "houses_per_person": "2", "person_turns": "3", "person_turn_queue": "4", "entry_time": "1h",
 	}, func(string) string { return "" })
 	if err != nil {
@@ -47,8 +48,8 @@ func TestQuotasAreWhatTheSettingsSay(t *testing.T) {
 	if b := c.Budget; b.DayMicros != 1.5e6 || b.PersonMicros != 0.25e6 || b.UnknownMicros != 0 {
 		t.Errorf("the money is %+v", b)
 	}
-	if c.Roots.Micros != 2e6 || c.Roots.Time != time.Hour || c.BotMaxima.TurnUSD != 0.5 || c.BotMaxima.TurnMinutes != 7 || c.BotMaxima.RunUSD != 3 || c.BotMaxima.RunMinutes != 9 {
-		t.Errorf("they are %+v and %+v", c.Roots, c.BotMaxima)
+	if c.Roots.Micros != 2e6 || c.Roots.Time != time.Hour || c.BotMaxima.TurnUSD != 0.5 || c.BotMaxima.TurnMinutes != 7 || c.BotMaxima.RunUSD != 3 || c.BotMaxima.RunMinutes != 9 || c.BotMaxima.ThreadUSDDay != 30 || c.HouseMaxima != (house.Limits{USDDay: 40, MemberUSDDay: 5}) {
+		t.Errorf("they are %+v, %+v and %+v", c.Roots, c.BotMaxima, c.HouseMaxima)
 	}
 	if c.HouseCreation != house.Operators || c.HousesPerPerson != 2 || c.Work.Turns.PersonRunning != 3 || c.Work.Turns.PersonWaiting != 4 {
 		t.Errorf("they are %+v", c)

@@ -54,7 +54,7 @@ func (w *waiting) nothingRuns() {
 }
 
 // serverKilled stops the server while all agents work, and kills it later. Their commands end while it is away. What the
-// runners cannot post waits in their sandboxes, and comes when there is a server again; each run goes on to its end.
+// runners cannot post in a minute waits in their sandboxes, and comes when there is a server again; each run goes on to its end.
 func (a *agents) serverKilled(t, whole *testing.T) {
 	var all []*waiting
 	for agent := range shells {
@@ -69,6 +69,9 @@ func (a *agents) serverKilled(t, whole *testing.T) {
 	}
 	for _, w := range all {
 		w.spooled("it went on")
+	}
+	if !testing.Short() {
+		time.Sleep(time.Until(began.Add(time.Minute))) // the fault is an absence of a minute
 	}
 	a.restart(whole)
 	t.Logf("the server was away for %s", time.Since(began))
@@ -210,11 +213,7 @@ func (a *agents) hangs(t *testing.T, agent string) {
 	awaitBegun(t, c, thread, 1)
 	for began := time.Now(); a.last(t, thread).Status == "running" && time.Since(began) < 2*time.Minute; time.Sleep(50 * time.Millisecond) {
 	}
-	story := []string{"running", "reports: failed", "fails", "failed"}
-	if agent == "pi" { // it says that it was interrupted
-		story = slices.Insert(story, 1, "says: ")
-	}
-	run := a.ended(t, thread, 1, story...)
+	run := a.ended(t, thread, 1, "running", "reports: failed", "fails", "failed")
 	if !strings.Contains(run.Error, "the agent was stopped after 1m0s, which is as long as a run may take") || run.FailurePhase != entry.PhaseExecution {
 		t.Errorf("the cause is %q in phase %q", run.Error, run.FailurePhase)
 	}

@@ -65,6 +65,7 @@ var Settings = slices.Concat(
 	setting.Within(func(c *Config) *turn.RootLimits { return &c.Roots }, turn.RootSettings()...),
 	setting.Within(func(c *Config) *run.Limits { return &c.Runs }, run.LimitSettings()...),
 	setting.Within(func(c *Config) *bot.Limits { return &c.BotMaxima }, bot.MaximaSettings()...),
+	setting.Within(func(c *Config) *house.Limits { return &c.HouseMaxima }, house.MaximaSettings()...),
 	setting.Within(func(c *Config) *turn.Budget { return &c.Budget }, turn.BudgetSettings()...),
 	[]Setting{
 		setting.Names("model_houses", "", "ids of the houses that use the installation's models, separated by commas (default: all)", func(c *Config) *[]string { return &c.ModelHouses }),

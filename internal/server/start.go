@@ -173,6 +173,7 @@ func (p *starting) openHouses(ctx context.Context) (err error) {
 	p.bots.Maxima = p.cfg.BotMaxima.OrMaxima()
 	p.houses = house.New(p.database, p.log, p.threads, p.boxes.Environments, p.bots)
 	p.houses.Creation, p.houses.PerPerson = p.cfg.HouseCreation, p.cfg.HousesPerPerson
+	p.houses.Maxima = p.cfg.HouseMaxima.OrMaxima()
 	p.inboxes = inbox.New(p.database)
 	p.owner, err = firstOwner(ctx, p.ownerURL, p.houses)
 	return err

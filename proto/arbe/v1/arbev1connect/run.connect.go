@@ -68,7 +68,7 @@ type RunServiceClient interface {
 	// failed_precondition.
 	ContinueRun(context.Context, *v1.ContinueRunRequest) (*v1.ContinueRunResponse, error)
 	// CancelRun stops the run of a thread, or its queued run. The agent and its child processes end. The changes of the working
-	// tree are kept.
+	// tree are kept. Threads below the thread are not stopped: each has a run of its own.
 	CancelRun(context.Context, *v1.CancelRunRequest) (*v1.CancelRunResponse, error)
 	// ListQueue returns the messages that wait for the agent of a thread, in the order in which the agent will get them. Some
 	// agents take messages while they work, and get them at once. For the others, messages wait until the current work is done.
@@ -269,7 +269,7 @@ type RunServiceHandler interface {
 	// failed_precondition.
 	ContinueRun(context.Context, *v1.ContinueRunRequest) (*v1.ContinueRunResponse, error)
 	// CancelRun stops the run of a thread, or its queued run. The agent and its child processes end. The changes of the working
-	// tree are kept.
+	// tree are kept. Threads below the thread are not stopped: each has a run of its own.
 	CancelRun(context.Context, *v1.CancelRunRequest) (*v1.CancelRunResponse, error)
 	// ListQueue returns the messages that wait for the agent of a thread, in the order in which the agent will get them. Some
 	// agents take messages while they work, and get them at once. For the others, messages wait until the current work is done.

@@ -846,7 +846,7 @@ export const RunService: GenService<{
   },
   /**
    * CancelRun stops the run of a thread, or its queued run. The agent and its child processes end. The changes of the working
-   * tree are kept.
+   * tree are kept. Threads below the thread are not stopped: each has a run of its own.
    *
    * @generated from rpc arbe.v1.RunService.CancelRun
    */
