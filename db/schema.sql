@@ -996,6 +996,18 @@ begin
   return null;
 end $$;
 
+CREATE FUNCTION public.live_sandboxes(p_provider text, p_machines text[], p_after text, p_most integer) RETURNS TABLE(house_id text, id text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.house_id, s.id
+    from public.sandboxes s
+    where s.status = 'live' and s.provider = p_provider and not s.own_account
+      and (s.machine_id is null or s.machine_id = any (p_machines)) and s.id > p_after
+    order by s.id
+    limit p_most
+$$;
+
 CREATE FUNCTION public.login_identity_of(p_issuer text, p_subject text) RETURNS uuid
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -4571,6 +4583,9 @@ REVOKE ALL ON FUNCTION public.lineage(p_stream bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.lineage(p_stream bigint) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.link_new_stream() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.live_sandboxes(p_provider text, p_machines text[], p_after text, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.live_sandboxes(p_provider text, p_machines text[], p_after text, p_most integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.login_identity_of(p_issuer text, p_subject text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.login_identity_of(p_issuer text, p_subject text) TO arbe_app;

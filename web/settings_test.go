@@ -477,6 +477,17 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		_, page = owner.get(home + "/environments")
 		contains(t, page, "site", "https://example.com/web.git")
 
+		// A repository is enough.
+		alone, _ := owner.post(home+"/environments", url.Values{"repo": {"https://example.com/team/alone.git"}})
+		brief, saved := strings.CutSuffix(alone.Header.Get("Location"), "?saved")
+		if alone.StatusCode != http.StatusSeeOther || !saved {
+			t.Fatalf("with only a repository it answers %d, %s", alone.StatusCode, alone.Header.Get("Location"))
+		}
+		_, page = owner.get(brief)
+		contains(t, page, `name="name" value="alone"`, `name="repo" value="https://example.com/team/alone.git"`)
+		res, _ = owner.post(brief+"/delete", nil)
+		want(t, res, http.StatusSeeOther, home+"/environments")
+
 		res, _ = owner.post(made+"/default", nil)
 		want(t, res, http.StatusSeeOther, made+"?saved")
 		res, page = owner.post(made+"/delete", nil)

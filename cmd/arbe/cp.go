@@ -214,10 +214,23 @@ func (u *unpacking) file(at string, mode fs.FileMode, content io.Reader) error {
 }
 
 // receiveFile writes the input to the path $1, or into it as $2 if it is a directory, with the mode $3. The file appears
-// complete. receiveDirectory does the same for an archive of a directory's contents.
+// complete. While it is being written, a note names it, so that the next call removes what a killed one left. A note is named
+// after its process: the id, and the start, because ids are used again. receiveDirectory does the same for an archive of a
+// directory's contents, without notes.
 const (
-	receiveFile = `set -e; t=$1; if [ -d "$t" ]; then t=${t%/}/$2; fi
-n=$(dirname -- "$t")/.arbe-cp-$$; trap 'rm -f -- "$n"' EXIT; cat >"$n"; chmod "$3" "$n"; mv -f -- "$n" "$t"`
+	receiveFile = `set -e; t=$1; if [ -d "$t" ]; then t=${t%/}/$2; fi; mode=$3
+process() { read -r stat <"/proc/$1/stat" && set -- "$1" ${stat##*) } && echo "$1-${21}"; } 2>/dev/null
+notes=${TMPDIR:-/tmp}/.arbe-cp; mkdir -p -- "$notes" || true
+for note in "$notes"/*; do
+	by=${note##*/}
+	if [ ! -f "$note" ] || [ "$(process "${by%%-*}")" = "$by" ]; then continue; fi
+	left=$(cat "$note") && case ${left##*/} in .arbe-cp-*) rm -f -- "$left";; esac
+	rm -f -- "$note"
+done
+n=$(dirname -- "$t"); n=$(cd -- "$n" && pwd)/.arbe-cp-$$; note=$notes/$(process $$ || echo $$)
+trap 'rm -f -- "$n" "$note"' EXIT; trap 'exit 143' HUP INT TERM
+printf '%s' "$n" >"$note" || true
+cat >"$n"; chmod "$mode" "$n"; mv -f -- "$n" "$t"`
 	receiveDirectory = `set -e; t=$1; if [ -d "$t" ]; then t=${t%/}/$2; fi; mkdir -p -- "$t"; exec tar -C "$t" -xf -`
 )
 

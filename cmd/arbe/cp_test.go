@@ -1,10 +1,12 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -94,5 +96,92 @@ func TestFilesAreCopiedToAndFromASandbox(t *testing.T) {
 		if said, err := cmd.CombinedOutput(); err == nil || len(said) == 0 {
 			t.Errorf("%s: %v, %s", name, err, said)
 		}
+	}
+}
+
+// receiving is a copy of a file in a sandbox that has begun, and waits for the rest.
+type receiving struct {
+	cmd   *exec.Cmd
+	input io.WriteCloser
+}
+
+func receive(t *testing.T, tmp, to string) *receiving {
+	t.Helper()
+	r := &receiving{cmd: exec.Command("/bin/sh", "-c", receiveFile, "receive", to, "name", "640")}
+	r.cmd.Env, r.cmd.Stderr = append(os.Environ(), "TMPDIR="+tmp), os.Stderr
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	if r.input, err = r.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// More than the pipe holds, so the copy has begun when it is written.
+	if _, err := io.WriteString(r.input, strings.Repeat("x", 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// end ends the input, and waits for the copy.
+func (r *receiving) end(t *testing.T) {
+	t.Helper()
+	r.input.Close()
+	if err := r.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestACopyThatIsKilledLeavesNothingAfterTheNext(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("this machine has no /proc")
+	}
+	tmp, dir := t.TempDir(), filepath.Join(t.TempDir(), "a 'b'\nc")
+	for _, at := range []string{"killed", "ended", "slow", "next"} {
+		if err := os.MkdirAll(filepath.Join(dir, at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func(at string) string {
+		t.Helper()
+		entries, err := os.ReadDir(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, e := range entries {
+			name, _, unfinished := strings.Cut(e.Name(), "-cp-")
+			if unfinished {
+				name = "unfinished"
+			}
+			names = append(names, name)
+		}
+		return strings.Join(names, " ")
+	}
+	for at, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "ended": syscall.SIGTERM} {
+		r := receive(t, tmp, filepath.Join(dir, at, "file"))
+		if err := syscall.Kill(-r.cmd.Process.Pid, signal); err != nil {
+			t.Fatal(err)
+		}
+		_ = r.cmd.Wait() // it was killed
+		if want := map[string]string{"killed": "unfinished"}[at]; has(filepath.Join(dir, at)) != want {
+			t.Errorf("%s: it leaves %q, want %q", at, has(filepath.Join(dir, at)), want)
+		}
+	}
+	slow := receive(t, tmp, filepath.Join(dir, "slow", "file"))
+	receive(t, tmp, filepath.Join(dir, "next")).end(t)
+	for at, want := range map[string]string{"killed": "", "ended": "", "slow": "unfinished", "next": "name"} {
+		if got := has(filepath.Join(dir, at)); got != want {
+			t.Errorf("%s has %q, want %q", at, got, want)
+		}
+	}
+	slow.end(t)
+	if got, notes := has(filepath.Join(dir, "slow")), has(filepath.Join(tmp, ".arbe-cp")); got != "file" || notes != "" {
+		t.Errorf("the copy that went on has made %q, and %q is noted", got, notes)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "next", "name")); err != nil || info.Size() != 1<<20 || info.Mode().Perm() != 0o640 {
+		t.Errorf("the copy is %v, %v", info, err)
 	}
 }

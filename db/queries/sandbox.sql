@@ -147,6 +147,10 @@ select (house_id || '/' || id)::text from unsaved_sandboxes(@machines::text[], m
 -- Each as house/id.
 select (house_id || '/' || id)::text from spare_sandboxes(@machines::text[], make_interval(secs => @quiet::float8), @most::int);
 
+-- name: LiveSandboxes :many
+-- A page of the live sandboxes in the operator's account at a provider, each as house/id.
+select (house_id || '/' || id)::text from live_sandboxes(@provider::text, @machines::text[], @after::text, @most::int);
+
 -- name: HasSecret :one
 select has_secret(@name)::boolean;
 

@@ -341,6 +341,43 @@ func (q *Queries) ListSandboxes(ctx context.Context, db DBTX, arg ListSandboxesP
 	return items, nil
 }
 
+const liveSandboxes = `-- name: LiveSandboxes :many
+select (house_id || '/' || id)::text from live_sandboxes($1::text, $2::text[], $3::text, $4::int)
+`
+
+type LiveSandboxesParams struct {
+	Provider string
+	Machines []string
+	After    string
+	Most     int32
+}
+
+// A page of the live sandboxes in the operator's account at a provider, each as house/id.
+func (q *Queries) LiveSandboxes(ctx context.Context, db DBTX, arg LiveSandboxesParams) ([]string, error) {
+	rows, err := db.Query(ctx, liveSandboxes,
+		arg.Provider,
+		arg.Machines,
+		arg.After,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var column_1 string
+		if err := rows.Scan(&column_1); err != nil {
+			return nil, err
+		}
+		items = append(items, column_1)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const liveSandboxesIn = `-- name: LiveSandboxesIn :many
 select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes where house_id = $1 and status = 'live' order by created_at desc, id desc limit $2
 `

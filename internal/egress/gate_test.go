@@ -46,7 +46,7 @@ type bench struct {
 // quiet discards the logs of hosts whose clients leave.
 var quiet = log.New(io.Discard, "", 0)
 
-func setup(t testing.TB, p egress.Policy) *bench {
+func setup(t testing.TB, p egress.Policy, change ...func(*egress.Config)) *bench {
 	t.Helper()
 	b := &bench{t: t, to: map[string]netip.AddrPort{}}
 	hosts := map[string]string{
@@ -65,7 +65,7 @@ func setup(t testing.TB, p egress.Policy) *bench {
 	}
 	b.tcp = listen(t)
 	s.Names, s.NameStreams = []net.PacketConn{b.names}, []net.Listener{b.tcp}
-	b.gate = egress.New(egress.Config{
+	config := egress.Config{
 		Policy: p,
 		Destination: func(c net.Conn) (netip.AddrPort, error) {
 			b.mu.Lock()
@@ -88,7 +88,11 @@ func setup(t testing.TB, p egress.Policy) *bench {
 			return new(net.Dialer).DialContext(ctx, network, at)
 		},
 		Door: answerDoor,
-	}, s)
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	b.gate = egress.New(config, s)
 	t.Cleanup(func() { b.gate.Close() })
 	return b
 }

@@ -300,6 +300,17 @@ func TestASweepSeesEveryAccount(t *testing.T) {
 	if got := b.daytona.State(live.Ref); got != "started" {
 		t.Errorf("a live box is %s", got)
 	}
+	if err := stranger.Destroy(t.Context(), live.Ref); err != nil { // behind the server's back
+		t.Fatal(detail(err))
+	}
+	b.boxes.Sweep(t.Context())
+	if b.status(live.ID) != sandbox.StatusLive {
+		t.Error("the sweep of the operator's account buries a sandbox of another account")
+	}
+	b.boxes.SweepAccounts(t.Context())
+	if b.status(live.ID) != sandbox.StatusDead {
+		t.Errorf("a sandbox whose box is gone is %s", b.status(live.ID))
+	}
 }
 
 // TestAnAccountHoldsUpNoOther: while one account is silent, the boxes of others work and are swept, and a start asks

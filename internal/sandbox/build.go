@@ -43,6 +43,7 @@ type builds struct {
 	trees        *trees
 	secrets      *secret.Secrets
 	installation string // a label of each box
+	door         string // [Config.Door]
 	observe      func(driver string, err error, took time.Duration)
 	logger       *slog.Logger
 
@@ -162,7 +163,7 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 // spec describes the box of a sandbox to its driver.
 func (b *builds) spec(box Sandbox, env Environment, recipe Recipe, threadID string) Spec {
 	return Spec{
-		ID: box.ID, Image: recipe.Image, Limits: recipe.Limits,
+		ID: box.ID, Image: recipe.Image, Limits: recipe.Limits, Door: b.door,
 		Labels: Labels{Installation: b.installation, House: box.House, Thread: threadID, Environment: env.ID}, Egress: b.maxima.egress(b.drivers.egress(recipe)),
 	}
 }

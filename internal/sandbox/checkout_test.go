@@ -3,8 +3,10 @@
 package sandbox_test
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -69,5 +71,31 @@ func TestTheStartScriptRunsEachTimeABoxStarts(t *testing.T) {
 		if r := b.try(th, "true"); fault.CodeOf(r.err) != fault.Precondition || !strings.Contains(detail(r.err), "start script failed") {
 			t.Errorf("after a failure a command ends with %v", r.err)
 		}
+	}
+}
+
+// A start script that is killed has not run: it is not taken for one that has, and nobody waits for it.
+func TestAStartScriptThatTakesTooLongIsRunAgain(t *testing.T) {
+	t.Parallel()
+	d := newLocal(t)
+	b := setupWith(t, nil, map[string]sandbox.Driver{"local": d})
+	b.boxes = sandbox.NewResolver(sandbox.Config{
+		DB: b.DB, Log: b.log, Threads: b.threads, Drivers: b.drivers, Maxima: sandbox.Maxima{CommandTime: 3 * time.Second}, Logger: slog.New(slog.DiscardHandler),
+	})
+	th := b.thread(b.environment(sandbox.Recipe{Driver: "local", Start: "test ! -e ~/hang || exec sleep 1000; echo started >> ~/starts"}))
+	box, _ := b.sh(th, "touch ~/hang")
+	if _, err := d.Quarantine(t.Context(), box.Ref); err != nil { // it restarts with its next command
+		t.Fatal(detail(err))
+	}
+	for range 2 {
+		if r := b.try(th, "true"); fault.CodeOf(r.err) != fault.Precondition || !strings.Contains(detail(r.err), "the start script took longer than 3s") {
+			t.Errorf("a command ends with %s", detail(r.err))
+		}
+	}
+	if _, err := d.Exec(t.Context(), box.Ref, sandbox.Command{Argv: []string{"rm", "/home/agent/hang"}}); err != nil {
+		t.Fatal(detail(err))
+	}
+	if _, got := b.sh(th, "cat ~/starts"); got != "started\nstarted\n" {
+		t.Errorf("after it was mended a command prints %q", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -26,6 +27,8 @@ type cloud struct {
 	// creating is called before a box is created, and executing before a command runs; either may wait or fail.
 	creating  func(context.Context, sandbox.Spec) error
 	executing func(context.Context, sandbox.Command) error
+	// lists changes the answers of List.
+	lists func([]sandbox.Box) []sandbox.Box
 	// mute makes the provider unreachable for Probe.
 	mute bool
 }
@@ -86,11 +89,21 @@ func (c *cloud) Exec(ctx context.Context, ref string, cmd sandbox.Command) (sand
 	if !there {
 		return sandbox.Result{}, fault.New(fault.NotFound, "the box is gone", "make another")
 	}
-	p := exec.CommandContext(ctx, cmd.Argv[0], cmd.Argv[1:]...)
+	limited := ctx
+	if cmd.Timeout > 0 {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, cmd.Timeout)
+		defer cancel()
+	}
+	p := exec.CommandContext(limited, cmd.Argv[0], cmd.Argv[1:]...)
+	p.WaitDelay = time.Millisecond // what a killed shell started may hold the output open
 	p.Dir, p.Stdout, p.Stderr = dir, cmd.Stdout, cmd.Stderr
 	err := p.Run()
 	if ctx.Err() != nil {
 		return sandbox.Result{}, ctx.Err()
+	}
+	if limited.Err() != nil {
+		return sandbox.Result{ExitCode: 124, TimedOut: true}, nil
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return sandbox.Result{ExitCode: exit.ExitCode()}, nil
@@ -131,6 +144,9 @@ func (c *cloud) List(_ context.Context, want sandbox.Labels) (list []sandbox.Box
 		if box.Labels.Match(want) {
 			list = append(list, box)
 		}
+	}
+	if c.lists != nil {
+		list = c.lists(list)
 	}
 	return list, nil
 }

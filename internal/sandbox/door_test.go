@@ -48,6 +48,27 @@ func TestTheDoorFromInside(t *testing.T) {
 	}
 }
 
+// A driver that limits the hosts of its boxes must know the server, because coding agents in them work through its doors.
+func TestADriverIsToldWhereTheServerIs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const door = "https://arbe.example.com"
+	boxes := sandbox.NewResolver(sandbox.Config{
+		DB: b.DB, Log: b.log, Threads: b.threads, Drivers: b.drivers, Door: door, Logger: slog.New(slog.DiscardHandler),
+	})
+	var told []string
+	b.cloud.creating = func(_ context.Context, spec sandbox.Spec) error {
+		told = append(told, spec.Door)
+		return nil
+	}
+	env := b.environment(sandbox.Recipe{})
+	tryOn(t.Context(), b, boxes, b.thread(env), "", "true")
+	diagnosed(t.Context(), t, b, boxes, env)
+	if !slices.Equal(told, []string{door, door}) {
+		t.Errorf("for a command and for a diagnosis it is told %q", told)
+	}
+}
+
 // doored is a cloud whose boxes reach the server's doors, and in which every command succeeds.
 type doored struct {
 	*cloud

@@ -340,6 +340,9 @@ type Spec struct {
 	Limits Limits
 	// Egress says which hosts the box may reach. A driver that is not [Gated] cannot enforce it.
 	Egress egress.Policy
+	// Door is the server's public address, such as https://arbe.example.com. If a driver limits the hosts of boxes, its
+	// boxes reach the host of Door with every policy. It is empty if there is none. A [Doored] driver does not use it.
+	Door string
 }
 
 // Labels say who owns a box, so that it can be found. At the provider they are called arbe.installation, arbe.house,

@@ -102,22 +102,38 @@ func (p *preparing) do(s script) error {
 	if err != nil {
 		return err
 	}
+	if result.TimedOut {
+		_, _ = fmt.Fprintf(&out, "\narbe: it was ended, because a step may take %v\n", p.stepTime) // a tail never fails
+	}
 	step := entry.PreparationStep{Name: s.name, ExitCode: result.ExitCode, DurationMS: result.Duration.Milliseconds(), Output: out.String()}
 	p.steps, p.boot = append(p.steps, step), append(p.boot, step)
-	if result.ExitCode != 0 {
+	return p.failure(s.name, result, out.String())
+}
+
+// failure returns the error of a step or a small command that failed; nil if it did not.
+func (p *preparing) failure(what string, result Result, output string) error {
+	switch {
+	case result.TimedOut:
+		return overtime("the sandbox could not be prepared: "+what, p.stepTime, output)
+	case result.ExitCode != 0:
 		return fault.Newf(fault.Precondition, "correct the environment, then run the command again",
-			"the sandbox could not be prepared: %s failed with exit code %d\n%s", s.name, result.ExitCode, out.String())
+			"the sandbox could not be prepared: %s failed with exit code %d\n%s", what, result.ExitCode, output)
 	}
 	return nil
+}
+
+// overtime is the error of a step that exceeded its limit.
+func overtime(what string, limit time.Duration, output string) error {
+	return fault.Newf(fault.Precondition, "find out what it waits for, or move the long part into a command of the thread; then run the command again",
+		"%s took longer than %v, the limit of a step\n%s", what, limit, output)
 }
 
 // quiet runs a small command that is not a step, and fails like [preparing.do].
 func (p *preparing) quiet(what string, argv ...string) error {
 	var out tail
 	result, err := p.driver.Exec(p.ctx, p.ref, Command{Argv: argv, Stdout: &out, Merged: true, Timeout: p.stepTime})
-	if err == nil && result.ExitCode != 0 {
-		err = fault.Newf(fault.Precondition, "correct the environment, then run the command again",
-			"the sandbox could not be prepared: %s failed with exit code %d\n%s", what, result.ExitCode, out.String())
+	if err == nil {
+		err = p.failure(what, result, out.String())
 	}
 	return err
 }

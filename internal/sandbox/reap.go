@@ -235,7 +235,8 @@ func (r *Reaper) Confirm(ctx context.Context, scope db.Scope, id string) (Livene
 // It destroys a box whose record is dead, after saving its files if that was not done. It destroys a box whose
 // build was cut off. A box without a record is quarantined and never destroyed: the database may be an older copy, and
 // the working tree somebody's work. If its thread exists, the box's files are also saved for it. The log names the
-// quarantined boxes once after each start. Cached files that are too old are deleted, and those of environments that no
+// quarantined boxes once after each start. A live record whose box is not in the provider's list is confirmed, see
+// [Reaper.Confirm]. Cached files that are too old are deleted, and those of environments that no
 // longer exist.
 func (r *Reaper) Sweep(ctx context.Context) {
 	for name, driver := range r.drivers.all() {
@@ -275,6 +276,7 @@ func (r *Reaper) sweepDriver(ctx context.Context, in swept, limit time.Duration)
 	for _, b := range boxes {
 		r.sweep(ctx, in, b)
 	}
+	r.confirmAbsent(ctx, in, boxes)
 	return nil
 }
 

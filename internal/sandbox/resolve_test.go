@@ -164,6 +164,43 @@ func TestASandboxThatVanishedBehindOurBack(t *testing.T) {
 			t.Errorf("the log has %+v", entries)
 		}
 	})
+	t.Run("is buried by a sweep, if its provider says that it is gone", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		env := b.environment(sandbox.Recipe{})
+		th := b.thread(env)
+		lost, _ := b.sh(th, "true")
+		there, _ := b.sh(b.thread(env), "true")
+		b.cloud.lose(lost.Ref)
+		b.cloud.mute = true
+		b.boxes.Sweep(t.Context())
+		if b.status(lost.ID) != sandbox.StatusLive || b.status(there.ID) != sandbox.StatusLive {
+			t.Errorf("of a provider that does not answer, it is %s, and the other %s", b.status(lost.ID), b.status(there.ID))
+		}
+		b.cloud.mute = false
+		b.server(map[string]sandbox.Driver{"another": b.cloud}).Sweep(t.Context())
+		if b.status(lost.ID) != sandbox.StatusLive {
+			t.Error("a server without its driver buries it")
+		}
+		b.server(b.drivers).Sweep(t.Context())
+		if b.status(lost.ID) != sandbox.StatusDead || b.status(there.ID) != sandbox.StatusLive {
+			t.Errorf("it is %s, and the other %s", b.status(lost.ID), b.status(there.ID))
+		}
+		b.sh(th, "true")
+		if entries := logged[entry.SandboxResumed](b, th); len(entries) != 1 || b.on(th) == lost.ID {
+			t.Errorf("the log has %+v", entries)
+		}
+	})
+	t.Run("but is only missing in its provider's list stays as it is", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		box, _ := b.sh(b.thread(b.environment(sandbox.Recipe{})), "true")
+		b.cloud.lists = func([]sandbox.Box) []sandbox.Box { return nil }
+		b.boxes.Sweep(t.Context())
+		if b.status(box.ID) != sandbox.StatusLive {
+			t.Errorf("it is %s", b.status(box.ID))
+		}
+	})
 	t.Run("is replaced only once for a command", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)

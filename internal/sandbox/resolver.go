@@ -122,7 +122,7 @@ func NewResolver(c Config) *Resolver {
 		builds: &builds{
 			db: c.DB, log: c.Log, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, maxima: c.Maxima,
 			preparation: preparation{repositories: repositories{roots: c.RepoRoots}, stepTime: c.Maxima.time(defaultStepTime), refusals: refused},
-			trees:       trees, secrets: c.Secrets, installation: c.Installation, observe: c.Observe, logger: c.Logger,
+			trees:       trees, secrets: c.Secrets, installation: c.Installation, door: c.Door, observe: c.Observe, logger: c.Logger,
 			running: newRunningBuilds(), slots: newSlots(buildsAtOnce), locks: locks,
 		},
 	}
@@ -442,7 +442,11 @@ func (r *Resolver) start(ctx context.Context, p Handle) error {
 	redacted := received.Redactor.Stream(func(b []byte) { _, _ = out.Write(b) }) // never fails
 	result, err := p.Exec(ctx, Command{Argv: startArgv(p.recipe), Dir: p.recipe.directory(), Stdout: redacted, Merged: true, Env: received.Env, Timeout: r.builds.preparation.stepTime})
 	redacted.Flush()
-	if err == nil && result.ExitCode != 0 {
+	switch {
+	case err != nil:
+	case result.TimedOut:
+		err = overtime("the start script", r.builds.preparation.stepTime, out.String())
+	case result.ExitCode != 0:
 		err = fault.Newf(fault.Precondition, "correct the environment's start script, then run the command again",
 			"the start script failed with exit code %d\n%s", result.ExitCode, out.String())
 	}

@@ -3,75 +3,23 @@
 package local_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
-
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
+	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest"
 )
 
 // firstOutput is the command of the benchmarks.
 var firstOutput = []string{"/bin/echo", "output"}
-
-// bareRunc makes a runc bundle for the machine's own programs, without using this package.
-func bareRunc(b *testing.B) (bundle string) {
-	b.Helper()
-	bundle = b.TempDir()
-	root := filepath.Join(bundle, "rootfs")
-	for _, dir := range []string{"usr", "proc", "dev", "sys", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			b.Fatal(err)
-		}
-	}
-	for _, link := range []string{"bin", "lib", "lib64", "sbin"} {
-		if err := os.Symlink("usr/"+link, filepath.Join(root, link)); err != nil {
-			b.Fatal(err)
-		}
-	}
-	runc(b, "spec", "--bundle", bundle)
-	name := filepath.Join(bundle, "config.json")
-	text, err := os.ReadFile(name)
-	if err != nil {
-		b.Fatal(err)
-	}
-	var spec specs.Spec
-	if err := json.Unmarshal(text, &spec); err != nil {
-		b.Fatal(err)
-	}
-	spec.Process.Terminal, spec.Process.Args = false, []string{"/bin/sleep", "1000"}
-	spec.Mounts = append(spec.Mounts, specs.Mount{Destination: "/usr", Type: "bind", Source: "/usr", Options: []string{"rbind", "ro"}})
-	if text, err = json.Marshal(spec); err == nil {
-		err = os.WriteFile(name, text, 0o644)
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
-	return bundle
-}
-
-func runc(b *testing.B, args ...string) {
-	b.Helper()
-	cmd := exec.Command("runc", args...)
-	var complaint strings.Builder
-	cmd.Stderr = &complaint
-	if args[0] == "create" { // the container's process 1 would keep the pipe open
-		cmd.Stderr = nil
-	}
-	if err := cmd.Run(); err != nil {
-		b.Fatalf("runc %s: %v: %s", args[0], err, complaint.String())
-	}
-}
 
 // compare measures a box and bare runc in turns. It reports both medians in milliseconds, and their ratio.
 func compare(b *testing.B, ours, bare func(turn int) time.Duration) {
@@ -104,14 +52,39 @@ func timed(do func()) time.Duration {
 
 // BenchmarkCreateToFirstOutput compares a command in a new box with runc's create, start and exec.
 func BenchmarkCreateToFirstOutput(b *testing.B) {
-	bundle := bareRunc(b)
-	d := newDriver(b, local.Config{Dir: b.TempDir()})
-	defer closeDriver(b, d)
+	bundle := sandboxtest.BareRunc(b)
+	for _, kind := range benched {
+		b.Run(kind.name, func(b *testing.B) {
+			d := kind.open(b, local.Config{Dir: b.TempDir()})
+			defer closeDriver(b, d)
+			createToFirstOutput(b, bundle, d, kind.spec)
+		})
+	}
+}
+
+// benched are boxes of a driver without a way out, and with one and the server's door.
+var benched = []struct {
+	name string
+	open func(*testing.B, local.Config) *local.Driver
+	spec sandbox.Spec
+}{
+	{"closed", func(b *testing.B, cfg local.Config) *local.Driver { return newDriver(b, cfg) }, sandbox.Spec{}},
+	{"egress", reaching, sandbox.Spec{Egress: listed}},
+}
+
+// reaching opens a driver whose boxes can reach hosts and the server's door.
+func reaching(b *testing.B, cfg local.Config) *local.Driver {
+	cfg.Door = func(conn net.Conn, _ sandbox.Labels) { conn.Close() }
+	return networked(b, cfg)
+}
+
+func createToFirstOutput(b *testing.B, bundle string, d *local.Driver, spec sandbox.Spec) {
 	compare(b, func(turn int) time.Duration {
 		var ref string
 		took := timed(func() {
 			var err error
-			if ref, err = d.Create(b.Context(), sandbox.Spec{ID: fmt.Sprint("bench-", turn)}); err != nil {
+			spec.ID = fmt.Sprint("bench-", turn)
+			if ref, err = d.Create(b.Context(), spec); err != nil {
 				b.Fatal(err)
 			}
 			execOnce(b, d, ref)
@@ -123,11 +96,11 @@ func BenchmarkCreateToFirstOutput(b *testing.B) {
 	}, func(turn int) time.Duration {
 		id := word(fmt.Sprint("bare-", turn))
 		took := timed(func() {
-			runc(b, "create", "--bundle", bundle, id)
-			runc(b, "start", id)
-			runc(b, append([]string{"exec", id}, firstOutput...)...)
+			sandboxtest.Runc(b, "create", "--bundle", bundle, id)
+			sandboxtest.Runc(b, "start", id)
+			sandboxtest.Runc(b, append([]string{"exec", id}, firstOutput...)...)
 		})
-		runc(b, "delete", "--force", id)
+		sandboxtest.Runc(b, "delete", "--force", id)
 		return took
 	})
 }
@@ -135,24 +108,27 @@ func BenchmarkCreateToFirstOutput(b *testing.B) {
 // BenchmarkExec compares a command in a running box with runc's exec: once a command that ends with its server, and
 // once one that outlives it.
 func BenchmarkExec(b *testing.B) {
-	bundle, id := bareRunc(b), word("bare")
-	runc(b, "create", "--bundle", bundle, id)
-	defer runc(b, "delete", "--force", id)
-	runc(b, "start", id)
-	d := newDriver(b, local.Config{Dir: b.TempDir()})
-	defer closeDriver(b, d)
-	ref := create(b, d, sandbox.Spec{ID: "bench"})
+	bundle, id := sandboxtest.BareRunc(b), word("bare")
+	sandboxtest.Runc(b, "create", "--bundle", bundle, id)
+	defer sandboxtest.Runc(b, "delete", "--force", id)
+	sandboxtest.Runc(b, "start", id)
 	bare := func(int) time.Duration {
-		return timed(func() { runc(b, append([]string{"exec", id}, firstOutput...)...) })
+		return timed(func() { sandboxtest.Runc(b, append([]string{"exec", id}, firstOutput...)...) })
 	}
-	b.Run("exec", func(b *testing.B) {
-		compare(b, func(int) time.Duration { return timed(func() { execOnce(b, d, ref) }) }, bare)
-	})
-	b.Run("launch", func(b *testing.B) {
-		compare(b, func(turn int) time.Duration {
-			return timed(func() { launchOnce(b, d, ref, fmt.Sprint("bench-", turn)) })
-		}, bare)
-	})
+	for _, kind := range benched {
+		d := kind.open(b, local.Config{Dir: b.TempDir()})
+		defer closeDriver(b, d)
+		kind.spec.ID = kind.name
+		ref := create(b, d, kind.spec)
+		b.Run("exec/"+kind.name, func(b *testing.B) {
+			compare(b, func(int) time.Duration { return timed(func() { execOnce(b, d, ref) }) }, bare)
+		})
+		b.Run("launch/"+kind.name, func(b *testing.B) {
+			compare(b, func(turn int) time.Duration {
+				return timed(func() { launchOnce(b, d, ref, fmt.Sprint("bench-", turn)) })
+			}, bare)
+		})
+	}
 }
 
 // launchOnce runs a command that outlives its server, and then forgets it.

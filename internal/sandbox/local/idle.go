@@ -23,7 +23,8 @@ func (d *Driver) background(c *container) bool {
 		return true // its processes are not visible from here
 	case c.cgroup != "":
 		pids, err := members(d.cgroups.dir(killer, c.cgroup))
-		return err != nil || len(pids) > 0 // process 1 is in a group of its own
+		// With version 2, process 1 is in a group of its own.
+		return err != nil || slices.ContainsFunc(pids, func(pid int) bool { return pid != c.process.Pid })
 	default:
 		return len(descendants(c.process.Pid, processes())) > 1
 	}

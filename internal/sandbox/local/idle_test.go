@@ -78,6 +78,26 @@ func TestAnIdleBoxIsStopped(t *testing.T) {
 	})
 }
 
+// An environment may have a shorter time than the operator's.
+func TestALimitOfABoxSaysWhenItIsIdle(t *testing.T) {
+	d := newDriver(t, local.Config{Dir: t.TempDir(), IdleStop: 12 * time.Second})
+	defer closeDriver(t, d)
+	if !d.Capabilities().OwnIDs {
+		t.Skip("traces of boxes are not found")
+	}
+	short, usual := word("short"), word("usual")
+	brief, other := create(t, d, sandbox.Spec{ID: short, Limits: sandbox.Limits{Idle: 100 * time.Millisecond}}), create(t, d, sandbox.Spec{ID: usual})
+	sh(t, d, brief, "echo work > f")
+	sh(t, d, other, "true")
+	awaitStop(t, short)
+	if asleep, err := d.Asleep(t.Context(), other); asleep || err != nil {
+		t.Errorf("the box without a limit is stopped as early: %v, %v", asleep, err)
+	}
+	if got := sh(t, d, brief, "cat f"); got != "work\n" {
+		t.Errorf("its file is %q", got)
+	}
+}
+
 func TestOnlySoManyBoxesRunAtOnce(t *testing.T) {
 	d := newDriver(t, local.Config{Dir: t.TempDir(), Running: 2})
 	defer closeDriver(t, d)

@@ -3,9 +3,12 @@
 package local_test
 
 import (
+	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -16,61 +19,103 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
 
+// The programs of BenchmarkEgress are perl. They get a host, a port, and what to send before anything else. What they send starts
+// with how bulk answers.
+const (
+	perlConnect = `use Time::HiRes "time"; my ($host, $port, $hello) = @ARGV; $hello = pack "H*", $hello; my $to = sockaddr_in($port, inet_aton($host));
+		sub begin { socket(S, PF_INET, SOCK_STREAM, 0); connect(S, $to) or die $!; syswrite(S, "$hello$_[0]") } `
+	connects = perlConnect + `my @t; for (1..300) { my $t = time; begin("g"); sysread(S, my $x, 1) or die "no answer"; push @t, time - $t; close S } @t = sort { $a <=> $b } @t; print 1000 * $t[150]`
+	reads    = perlConnect + `begin("r"); my ($t, $n) = (time, 0); while (my $r = sysread(S, my $x, 1 << 18)) { $n += $r } $n >= 1 << 30 or die "$n bytes"; print $n / 1048576 / (time - $t)`
+	writes   = perlConnect + `begin("w"); my $t = time; my $x = "x" x (1 << 18); syswrite(S, $x) for 1..4096; shutdown(S, 1); sysread(S, my $y, 1) or die "no answer"; print 1024 / (time - $t)`
+)
+
 // BenchmarkEgress compares connections of a program in a box with those of the same program on the machine itself, both
-// within one run. It measures the time of a new connection, and the throughput in each direction.
+// within one run: of a box that may reach every host, and through what judges listed ones, by the server name of TLS and by the Host
+// of requests. It measures the time from a new connection to its first byte, and the throughput in each direction.
 func BenchmarkEgress(b *testing.B) {
 	needRoot(b)
 	hosts := newInternet(b)
-	hosts["bulk.test:5000"] = bulk(b)
+	for _, port := range []string{"5000", "443", "80"} {
+		hosts["bulk.test:"+port] = bulk(b)
+	}
 	d := networked(b, local.Config{Dial: hosts.dial})
 	defer closeDriver(b, d)
-	box := create(b, d, sandbox.Spec{ID: "measured", Egress: egress.Policy{Mode: egress.Open}})
-	measure := func(b *testing.B, program, boxHost, there string) (inside, direct float64) {
-		b.Helper()
-		argv := func(host string) []string {
-			name, port, _ := net.SplitHostPort(host)
-			return []string{"perl", "-MSocket", "-MTime::HiRes=time", "-e", program, name, port}
-		}
-		number := func(text string) float64 {
-			n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-			if err != nil {
-				b.Fatalf("the program printed %q", text)
-			}
-			return n
-		}
-		var out strings.Builder
-		if _, err := d.Exec(b.Context(), box, sandbox.Command{Argv: argv(boxHost), Stdout: &out, Stderr: &out}); err != nil {
-			b.Fatal(err)
-		}
-		at := argv(there)
-		said, err := exec.CommandContext(b.Context(), at[0], at[1:]...).CombinedOutput()
-		if err != nil {
-			b.Fatalf("%v: %s", err, said)
-		}
-		return number(out.String()), number(string(said))
-	}
-	const connects = `my $to = sockaddr_in($ARGV[1], inet_aton($ARGV[0])); my @t; for (1..300) { my $t = time; socket(S, PF_INET, SOCK_STREAM, 0); connect(S, $to) or die $!; sysread(S, $x, 6); push @t, time - $t; close S } @t = sort { $a <=> $b } @t; print 1000 * $t[150]`
-	const reads = `socket(S, PF_INET, SOCK_STREAM, 0); connect(S, sockaddr_in($ARGV[1], inet_aton($ARGV[0]))) or die $!; syswrite(S, "r"); my $t = time; my $n = 0; while (my $r = sysread(S, $x, 1 << 18)) { $n += $r } print $n / 1048576 / (time - $t)`
-	const writes = `socket(S, PF_INET, SOCK_STREAM, 0); connect(S, sockaddr_in($ARGV[1], inet_aton($ARGV[0]))) or die $!; syswrite(S, "w"); my $t = time; my $x = "x" x (1 << 18); syswrite(S, $x) for 1..4096; shutdown(S, 1); sysread(S, $y, 1); print 1024 / (time - $t)`
-	for _, c := range []struct{ name, program, host, unit string }{
-		{"connect", connects, "raw.test:4000", "ms"}, {"read", reads, "bulk.test:5000", "MB/s"}, {"write", writes, "bulk.test:5000", "MB/s"},
+	open := create(b, d, sandbox.Spec{ID: "open", Egress: egress.Policy{Mode: egress.Open}})
+	closed := create(b, d, sandbox.Spec{ID: "listed", Egress: egress.Policy{Mode: egress.Listed, Hosts: []string{"bulk.test"}}})
+	hello := fmt.Sprintf("%x", helloOf(b, "bulk.test"))
+	for _, c := range []struct{ name, box, program, port, hello, unit string }{
+		{"open/connect", open, connects, "5000", "", "ms"}, {"open/read", open, reads, "5000", "", "MB/s"}, {"open/write", open, writes, "5000", "", "MB/s"},
+		{"tls/connect", closed, connects, "443", hello, "ms"}, {"tls/read", closed, reads, "443", hello, "MB/s"}, {"tls/write", closed, writes, "443", hello, "MB/s"},
+		{"http/connect", closed, connects, "80", requestFor("g"), "ms"}, {"http/read", closed, reads, "80", requestFor("r"), "MB/s"},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			var inside, direct float64
 			for range b.N {
-				i, d := measure(b, c.program, c.host, hosts[c.host])
-				inside, direct = inside+i, direct+d
+				i, o := measure(b, d, c.box, c.program, hosts, "bulk.test:"+c.port, c.hello)
+				inside, direct = inside+i, direct+o
 			}
 			n := float64(b.N)
 			b.ReportMetric(inside/n, c.unit)
 			b.ReportMetric(direct/n, "direct-"+c.unit)
+			if c.unit == "ms" {
+				b.ReportMetric((inside-direct)/n, "added-ms")
+			}
 			b.ReportMetric(inside/direct, "ratio")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
 }
 
-// bulk starts a host that sends 1 GiB to a client that sends r, and reads everything from a client that sends w.
+// measure returns the numbers that a program prints in a box and on this machine.
+func measure(b *testing.B, d *local.Driver, box, program string, hosts internet, host, hello string) (inside, direct float64) {
+	b.Helper()
+	argv := func(host string) []string {
+		name, port, _ := net.SplitHostPort(host)
+		return []string{"perl", "-MSocket", "-e", program, name, port, hello}
+	}
+	number := func(text string) float64 {
+		n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil {
+			b.Fatalf("the program printed %q", text)
+		}
+		return n
+	}
+	var out strings.Builder
+	if _, err := d.Exec(b.Context(), box, sandbox.Command{Argv: argv(host), Stdout: &out, Stderr: &out}); err != nil {
+		b.Fatal(err)
+	}
+	at := argv(hosts[host])
+	said, err := exec.CommandContext(b.Context(), at[0], at[1:]...).CombinedOutput()
+	if err != nil {
+		b.Fatalf("%v: %s", err, said)
+	}
+	return number(out.String()), number(string(said))
+}
+
+// helloOf returns the first message of a client of TLS, which names its host.
+func helloOf(b *testing.B, host string) []byte {
+	b.Helper()
+	client, server := net.Pipe()
+	defer server.Close()
+	go func() { _ = tls.Client(client, &tls.Config{ServerName: host}).Handshake(); client.Close() }()
+	head := make([]byte, 5)
+	if _, err := io.ReadFull(server, head); err != nil {
+		b.Fatal(err)
+	}
+	hello := append(head, make([]byte, int(head[3])<<8|int(head[4]))...)
+	if _, err := io.ReadFull(server, hello[5:]); err != nil {
+		b.Fatal(err)
+	}
+	return hello
+}
+
+// requestFor returns a request in hexadecimal digits, whose path says how bulk answers.
+func requestFor(how string) string {
+	return fmt.Sprintf("%x", "GET /"+how+" HTTP/1.1\r\nHost: bulk.test\r\nConnection: close\r\n\r\n")
+}
+
+// bulk starts a host that sends 1 GiB to a client that sends r, reads everything from a client that sends w, and sends one byte to
+// one that sends g. Before that, a client may send a hello of TLS. A request of HTTP says it in its path.
 func bulk(b *testing.B) string {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -84,23 +129,49 @@ func bulk(b *testing.B) string {
 			if err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				var how [1]byte
-				_, _ = io.ReadFull(conn, how[:])
-				if how[0] == 'w' {
-					_, _ = io.Copy(io.Discard, conn)
-					fmt.Fprint(conn, ".")
-					return
-				}
-				piece := make([]byte, 1<<18)
-				for range 4096 {
-					if _, err := conn.Write(piece); err != nil {
-						return
-					}
-				}
-			}()
+			go serveBulk(conn)
 		}
 	}()
 	return l.Addr().String()
+}
+
+func serveBulk(conn net.Conn) {
+	defer conn.Close()
+	r := bufio.NewReader(conn)
+	how, size := "", 1
+	switch first, _ := r.Peek(1); string(first) {
+	case "\x16": // a record of a TLS handshake
+		head, err := r.Peek(5)
+		if err != nil {
+			return
+		}
+		_, _ = r.Discard(5 + (int(head[3])<<8 | int(head[4])))
+	case "G":
+		request, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		if how = request.URL.Path[1:]; how == "r" {
+			size = 1 << 30
+		}
+		fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", size)
+	}
+	if how == "" {
+		first, _ := r.ReadByte()
+		how = string(first)
+	}
+	switch how {
+	case "w":
+		_, _ = io.Copy(io.Discard, r)
+		fmt.Fprint(conn, ".")
+	case "g":
+		fmt.Fprint(conn, ".")
+	default:
+		piece := make([]byte, 1<<18)
+		for range 4096 {
+			if _, err := conn.Write(piece); err != nil {
+				return
+			}
+		}
+	}
 }

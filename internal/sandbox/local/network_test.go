@@ -365,3 +365,56 @@ func TestABoxReachesTheServersDoors(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// The way out of a box is the operator's proxy, which the environment of the server names.
+func TestABoxGoesOutThroughTheOperatorsProxy(t *testing.T) {
+	hosts := newInternet(t)
+	asked := make(chan string, 10)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Method + " " + r.Host
+		there, err := hosts.dial(r.Context(), "tcp", r.Host)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer there.Close()
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "HTTP/1.1 200 OK\r\n\r\n")
+		go func() { _, _ = io.Copy(there, conn) }()
+		_, _ = io.Copy(conn, there)
+	}))
+	t.Cleanup(proxy.Close)
+	t.Setenv("HTTPS_PROXY", proxy.URL)
+	t.Setenv("NO_PROXY", "")
+	d := newDriver(t, local.Config{Dir: t.TempDir()}) // with its own way out
+	defer closeDriver(t, d)
+	if !d.Capabilities().Network {
+		t.Skip("this machine cannot redirect the connections of sandboxes")
+	}
+	box := create(t, d, sandbox.Spec{ID: "proxied", Egress: listed})
+	for script, want := range map[string]string{
+		"curl -sSk https://web.test/":                                           "this is web.test",
+		"curl -sS http://web.test/":                                             "this is web.test",
+		"exec bash -c 'exec 3<>/dev/tcp/raw.test/4000; head -n1 <&3'":           "hello\n",
+		"curl -sS http://other.test/":                                           "does not allow other.test:80",
+		"env | grep -ci proxy":                                                  "0\n",       // programs need no setting
+		"curl -sS --max-time 20 http://" + proxy.Listener.Addr().String() + "/": "curl: (7)", // it is not reached from inside
+	} {
+		if got := sh(t, d, box, script+" 2>&1"); !strings.Contains(got, want) {
+			t.Errorf("%s printed %q, want %q", script, got, want)
+		}
+	}
+	close(asked)
+	got := map[string]int{}
+	for a := range asked {
+		got[a]++
+	}
+	if len(got) != 3 || got["CONNECT web.test:443"] != 1 || got["CONNECT web.test:80"] != 1 || got["CONNECT raw.test:4000"] != 1 {
+		t.Errorf("the proxy was asked %v", got)
+	}
+}

@@ -128,6 +128,60 @@ func TestNoBoxBreaksOnAFullMachine(t *testing.T) {
 	}
 }
 
+// On a machine with 3 GB free and the default floor of 2 GiB, a box runs and fills its disk. The free space of the machine never
+// falls below the floor, however fast boxes grow.
+func TestTheFloorOfTheMachineIsKept(t *testing.T) {
+	disk := smallDisk(t, 3000)
+	const floor = 2048 << 20
+	d := withDisks(t, local.Config{Dir: filepath.Join(disk, "data")})
+	defer func() { halt(t, d) }()
+	free := func() int64 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(disk, &st); err != nil {
+			t.Error(err)
+		}
+		return int64(st.Bavail) * st.Bsize
+	}
+	first := create(t, d, sandbox.Spec{ID: "first", Limits: sandbox.Limits{DiskMB: 10_240}})
+	if got := sh(t, d, first, "echo hi; echo hi > f && cat f"); got != "hi\nhi\n" {
+		t.Fatalf("the command printed %q", got)
+	}
+	second := create(t, d, sandbox.Spec{ID: "second"})
+	done := make(chan struct{})
+	least := make(chan int64)
+	go func() {
+		low := free()
+		for look := time.NewTicker(time.Millisecond); ; {
+			select {
+			case <-done:
+				look.Stop()
+				least <- low
+				return
+			case <-look.C:
+				low = min(low, free())
+			}
+		}
+	}()
+	const fill = "dd if=/dev/zero of=f bs=1M 2>&1 | grep -o 'No space left on device'; expr $(wc -c < f) / 1048576"
+	printed := make(chan string)
+	go func() { printed <- sh(t, d, second, fill) }()
+	var mb int
+	got := sh(t, d, first, fill)
+	if _, err := fmt.Sscanf(got, "No space left on device\n%d\n", &mb); err != nil || mb < 100 {
+		t.Errorf("the large box printed %q", got)
+	}
+	if got := <-printed; !strings.HasPrefix(got, "No space left on device\n") {
+		t.Errorf("the small box printed %q", got)
+	}
+	close(done)
+	if low := <-least; low < floor {
+		t.Errorf("the machine's free space fell to %d MiB, and %d MiB must stay free", low>>20, floor>>20)
+	}
+	if _, err := d.Create(t.Context(), sandbox.Spec{ID: "third", Limits: sandbox.Limits{DiskMB: 10_240}}); fault.CodeOf(err) != fault.Exhausted {
+		t.Errorf("another box: %v", err)
+	}
+}
+
 // Many boxes run on a machine without enough space for all that they may use.
 func TestManyBoxesRunOnLittleDisk(t *testing.T) {
 	disk := smallDisk(t, 6000)

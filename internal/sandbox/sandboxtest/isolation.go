@@ -7,10 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
 // hostReads: nothing of the host is readable outside the documented read-only base.
@@ -111,6 +114,7 @@ func processes(s *suite, t *testing.T) {
 			t.Error("the box signalled the test's own process")
 		}
 	})
+	t.Run("no other process can be traced or read", func(t *testing.T) { traces(s, t, b) })
 	t.Run("no namespace is the host's", func(t *testing.T) {
 		need(t, !s.guarantees.OwnKernel, sharedKernel)
 		for _, ns := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
@@ -123,6 +127,42 @@ func processes(s *suite, t *testing.T) {
 			}
 		}
 	})
+}
+
+// traces: a command attaches to no process but its own, whatever id it tries: not to arbe's process 1, nor to those of another box
+// or of the host.
+func traces(s *suite, t *testing.T, b *box) {
+	if b.sh(t, "command -v perl").ExitCode != 0 {
+		t.Skip("the box has no perl to make system calls with")
+	}
+	other := s.newBox(t, small)
+	other.sh(t, "exec sleep 1000 >/dev/null 2>&1 &")
+	ids := []string{fmt.Sprint(os.Getpid()), fmt.Sprint(os.Getppid())}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries { // the other box's are among them
+		if _, err := strconv.Atoi(e.Name()); err == nil {
+			ids = append(ids, e.Name())
+		}
+	}
+	// A process that it starts itself shows that the calls are right.
+	script := fmt.Sprintf(`use strict; my ($ptrace, $attach, $seize, $detach) = (%d, 16, 0x4206, 17);
+		my $child = fork; if (!$child) { sleep 1000; exit }
+		die "its own child cannot be traced: $!" if syscall($ptrace, $attach, $child, 0, 0) == -1;
+		waitpid $child, 0; syscall($ptrace, $detach, $child, 0, 0);
+		my %%tried;
+		for my $id (1 .. 3000, qw(%s)) {
+			next if $tried{$id}++ || $id == $$ || $id == $child;
+			print "attached to $id\n" if syscall($ptrace, $attach, $id, 0, 0) != -1;
+			print "seized $id\n" if syscall($ptrace, $seize, $id, 0, 0) != -1;
+			for my $file ("mem", "environ") { print "opened $file of $id\n" if open my $f, "<", "/proc/$id/$file" }
+		}
+		kill 9, $child; print "done\n"`, unix.SYS_PTRACE, strings.Join(ids, " "))
+	if got := b.run(t, sandbox.Command{Argv: []string{"perl", "-e", script}}); got.stdout != "done\n" {
+		t.Errorf("%s%s", got.stdout, got.stderr)
+	}
 }
 
 // privileges: there are none, and nothing grants any.

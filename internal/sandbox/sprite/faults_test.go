@@ -229,6 +229,7 @@ func TestASpriteBelongsToItsInstallationAndHouse(t *testing.T) {
 	}
 }
 
+// The server must be reachable with every policy, because a runner in a box works through its doors.
 func TestAPolicyIsThatOfSprites(t *testing.T) {
 	t.Parallel()
 	account := spritetest.New(t)
@@ -237,15 +238,21 @@ func TestAPolicyIsThatOfSprites(t *testing.T) {
 	allow := func(host string) sprites.NetworkPolicyRule {
 		return sprites.NetworkPolicyRule{Domain: host, Action: "allow"}
 	}
+	const server = "https://Arbe.example.com:8443"
+	none, listed := egress.Policy{Mode: egress.None}, egress.Policy{Mode: egress.Listed, Hosts: []string{"b.example:22", "*.a.example", "b.example"}}
 	for id, c := range map[string]struct {
 		policy egress.Policy
+		door   string
 		want   []sprites.NetworkPolicyRule
 	}{
-		"open":   {policy: egress.Policy{Mode: egress.Open}},
-		"none":   {policy: egress.Policy{Mode: egress.None}, want: []sprites.NetworkPolicyRule{deny}},
-		"listed": {policy: egress.Policy{Mode: egress.Listed, Hosts: []string{"b.example:22", "*.a.example", "b.example"}}, want: []sprites.NetworkPolicyRule{deny, allow("*.a.example"), allow("b.example")}},
+		"open":                   {policy: egress.Policy{Mode: egress.Open}, door: server},
+		"none":                   {policy: none, door: server, want: []sprites.NetworkPolicyRule{deny, allow("arbe.example.com")}},
+		"listed":                 {policy: listed, door: server, want: []sprites.NetworkPolicyRule{deny, allow("*.a.example"), allow("arbe.example.com"), allow("b.example")}},
+		"listed-with-the-server": {policy: listed, door: "https://b.example", want: []sprites.NetworkPolicyRule{deny, allow("*.a.example"), allow("b.example")}},
+		"server-at-an-address":   {policy: none, door: "http://203.0.113.7:8080", want: []sprites.NetworkPolicyRule{deny}},
+		"server-without-address": {policy: none, want: []sprites.NetworkPolicyRule{deny}},
 	} {
-		ref, err := d.Create(t.Context(), sandbox.Spec{ID: id, Egress: c.policy})
+		ref, err := d.Create(t.Context(), sandbox.Spec{ID: id, Egress: c.policy, Door: c.door})
 		if err != nil {
 			t.Fatal(fault.From(err).Detail())
 		}

@@ -14,7 +14,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -87,7 +89,7 @@ func (p *provider) Create(ctx context.Context, spec sandbox.Spec) (string, error
 		return "", fault.Newf(fault.Precondition, "delete it at Sprites", "the organization has another Sprite named %s", name)
 	}
 	if err == nil {
-		err = p.setPolicy(ctx, name, spec.Egress)
+		err = p.setPolicy(ctx, name, spec)
 	}
 	if err == nil {
 		err = p.awaitRunning(ctx, name)
@@ -115,28 +117,42 @@ func (p *provider) createNamed(ctx context.Context, name string, spec sandbox.Sp
 	return sprites.SpriteInfo{}, explain(ctx, err)
 }
 
-// setPolicy makes Sprites resolve only the names that a policy allows. Policies of Sprites do not cover ports.
-func (p *provider) setPolicy(ctx context.Context, name string, policy egress.Policy) error {
-	rules := []sprites.NetworkPolicyRule{{Domain: "*", Action: "deny"}}
-	switch policy.Mode {
+// setPolicy makes Sprites resolve only the names that a policy allows, and that of the server's door. Policies of Sprites do not
+// cover ports.
+func (p *provider) setPolicy(ctx context.Context, name string, spec sandbox.Spec) error {
+	var hosts []string
+	switch policy := spec.Egress; policy.Mode {
 	case egress.Open:
 		return nil
 	case egress.Listed:
-		hosts := slices.Clone(policy.Hosts)
+		hosts = slices.Clone(policy.Hosts)
 		for _, set := range policy.Sets {
 			hosts = append(hosts, egress.Hosts(set)...)
 		}
 		for i, host := range hosts {
 			hosts[i], _, _ = strings.Cut(host, ":")
 		}
-		slices.Sort(hosts)
-		for _, host := range slices.Compact(hosts) {
-			rules = append(rules, sprites.NetworkPolicyRule{Domain: host, Action: "allow"})
-		}
+	}
+	if host := doorHost(spec.Door); host != "" {
+		hosts = append(hosts, host)
+	}
+	slices.Sort(hosts)
+	rules := []sprites.NetworkPolicyRule{{Domain: "*", Action: "deny"}}
+	for _, host := range slices.Compact(hosts) {
+		rules = append(rules, sprites.NetworkPolicyRule{Domain: host, Action: "allow"})
 	}
 	return remote.Insist(ctx, func() error {
 		return explain(ctx, p.client.UpdateNetworkPolicy(ctx, name, &sprites.NetworkPolicy{Rules: rules}))
 	})
+}
+
+// doorHost returns the name that a box must resolve to reach a door. It is empty for an address, which is not resolved.
+func doorHost(door string) string {
+	origin, err := url.Parse(door)
+	if err != nil || net.ParseIP(origin.Hostname()) != nil {
+		return ""
+	}
+	return strings.ToLower(origin.Hostname())
 }
 
 // awaitRunning waits until a box runs programs.

@@ -1,0 +1,1 @@
+drop function live_sandboxes;
