@@ -808,6 +808,13 @@ CREATE FUNCTION public.houses_beside(p_house text) RETURNS SETOF text
   select h.id from public.houses h where h.id = p_house or h.belongs_to = (select own.belongs_to from public.houses own where own.id = p_house)
 $$;
 
+CREATE FUNCTION public.houses_with_retention() RETURNS SETOF text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+  select id from houses where keep_threads_days > 0 or keep_artifacts_days > 0
+$$;
+
 CREATE FUNCTION public.houses_with_secrets(p_names text[], p_most integer) RETURNS TABLE(house_id text, name text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1065,6 +1072,14 @@ CREATE FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp wi
   update api_keys k set last_used_at = greatest(k.last_used_at, u.time) from unnest(p_hashes, p_times) u (hash, time) where k.hash = u.hash
 $$;
 
+CREATE FUNCTION public.note_sessions_used(p_hashes bytea[], p_times timestamp with time zone[], p_clients text[]) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+  update login_sessions s set last_used_at = greatest(s.last_used_at, u.time), client = coalesce(nullif(s.client, ''), left(u.client, 100))
+    from unnest(p_hashes, p_times, p_clients) u (hash, time, client) where s.hash = u.hash
+$$;
+
 CREATE FUNCTION public.notice(p_house text, p_thread text, p_agents uuid[], p_kind text, p_seq bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1256,7 +1271,7 @@ begin
     outcome := 'pending';
   else
     update device_logins set used_at = now() where device = p_device;
-    insert into login_sessions (hash, agent_id, expires_at) values (p_session, login.agent_id, p_expires_at);
+    insert into login_sessions (hash, agent_id, expires_at, client) values (p_session, login.agent_id, p_expires_at, login.client);
     agent_id := login.agent_id;
     outcome := 'ok';
   end if;
@@ -1433,6 +1448,286 @@ CREATE FUNCTION public.spare_sandboxes(p_machines text[], p_quiet interval, p_mo
     order by s.created_at
     limit p_most
 $$;
+
+CREATE TABLE public.artifacts (
+    id text DEFAULT public.generate_short_id() NOT NULL,
+    house_id text NOT NULL,
+    kind text NOT NULL,
+    label text,
+    external_id text,
+    mime_type text,
+    byte_ref text,
+    blob_id text,
+    agent_id uuid,
+    thread_id text,
+    stream_id bigint,
+    run_id text,
+    resource_id text,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT artifacts_check CHECK ((num_nonnulls(byte_ref, blob_id) <= 1)),
+    CONSTRAINT artifacts_kind_check CHECK ((kind <> ''::text)),
+    CONSTRAINT artifacts_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text))
+);
+
+COMMENT ON TABLE public.artifacts IS 'What work produced and what outlives its sandbox: files, output, screenshots, links, commits.';
+
+COMMENT ON COLUMN public.artifacts.kind IS 'message, file, url, commit, screenshot, log-ref, output, or any other word.';
+
+COMMENT ON COLUMN public.artifacts.external_id IS 'Its id elsewhere: of an entry, a pull request''s URL, a commit.';
+
+COMMENT ON COLUMN public.artifacts.byte_ref IS 'Where the bytes are if arbe does not store them: a git ref, an offset of a stream.';
+
+COMMENT ON COLUMN public.artifacts.blob_id IS 'The bytes, if arbe stores them.';
+
+COMMENT ON COLUMN public.artifacts.agent_id IS 'Who created it; null for arbe itself.';
+
+COMMENT ON COLUMN public.artifacts.thread_id IS 'The thread that produced it; null for none, or after the thread was deleted.';
+
+COMMENT ON COLUMN public.artifacts.stream_id IS 'The log of that thread. The artifact is deleted with the log, which forks of the thread keep.';
+
+CREATE TABLE public.blobs (
+    id text DEFAULT public.generate_short_id() NOT NULL,
+    house_id text NOT NULL,
+    sha256 bytea,
+    size bigint,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT blobs_check CHECK (((sha256 IS NULL) = (size IS NULL))),
+    CONSTRAINT blobs_sha256_check CHECK ((octet_length(sha256) = 32)),
+    CONSTRAINT blobs_size_check CHECK ((size >= 0))
+);
+
+COMMENT ON TABLE public.blobs IS 'The content of artifacts. There is one row per content and house, so that no house can find out what another one has.';
+
+COMMENT ON COLUMN public.blobs.id IS 'Together with the house, the key of the bytes in the blob store.';
+
+COMMENT ON COLUMN public.blobs.sha256 IS 'The SHA-256 of the bytes; null while they are uploaded.';
+
+CREATE TABLE public.sandbox_trees (
+    sandbox_id text NOT NULL,
+    house_id text NOT NULL,
+    commits jsonb DEFAULT '{}'::jsonb NOT NULL,
+    used_at timestamp with time zone,
+    saved_at timestamp with time zone,
+    saved jsonb DEFAULT '[]'::jsonb NOT NULL,
+    steps jsonb DEFAULT '[]'::jsonb NOT NULL,
+    disk_bytes bigint DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE public.sandbox_trees IS 'What is known of the working tree of a sandbox. It has a table of its own, because watchers of a sandbox are notified of each change of its record.';
+
+COMMENT ON COLUMN public.sandbox_trees.commits IS 'The commit at which each repository was cloned, by its folder.';
+
+COMMENT ON COLUMN public.sandbox_trees.used_at IS 'When something last ran in it, to within some seconds.';
+
+COMMENT ON COLUMN public.sandbox_trees.saved_at IS 'When the tree was last saved.';
+
+COMMENT ON COLUMN public.sandbox_trees.saved IS '[{folder, commit, artifact, files, …}]: what was saved, a patch for each repository, an archive for other files.';
+
+COMMENT ON COLUMN public.sandbox_trees.steps IS '[{name, exit_code, duration_ms, output}]: how the sandbox was built.';
+
+COMMENT ON COLUMN public.sandbox_trees.disk_bytes IS 'How much of its machine''s disk it took up when that was last measured; 0 if it is not known.';
+
+CREATE FUNCTION public.stale_artifacts(p_house text, p_before timestamp with time zone) RETURNS TABLE(id text, size bigint)
+    LANGUAGE sql STABLE
+    BEGIN ATOMIC
+ SELECT a.id,
+     COALESCE(b.size, (0)::bigint) AS "coalesce"
+    FROM (public.artifacts a
+      LEFT JOIN public.blobs b ON ((b.id = a.blob_id)))
+   WHERE ((a.house_id = stale_artifacts.p_house) AND (a.created_at < stale_artifacts.p_before) AND (NOT (EXISTS ( SELECT
+            FROM public.sandbox_trees t
+           WHERE ((t.house_id = stale_artifacts.p_house) AND (t.saved @> jsonb_build_array(jsonb_build_object('artifact', a.id))))))));
+END;
+
+CREATE TABLE public.houses (
+    id text DEFAULT public.generate_short_id() NOT NULL,
+    name text NOT NULL,
+    default_environment_id text,
+    primary_thread_id text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    default_model text DEFAULT ''::text NOT NULL,
+    limits jsonb DEFAULT '{}'::jsonb NOT NULL,
+    roster bigint DEFAULT 0 NOT NULL,
+    belongs_to uuid,
+    fallback_models text[] DEFAULT '{}'::text[] NOT NULL,
+    ask text[] DEFAULT '{}'::text[] NOT NULL,
+    keep_threads_days integer DEFAULT 0 NOT NULL,
+    keep_artifacts_days integer DEFAULT 0 NOT NULL,
+    CONSTRAINT houses_default_model_check CHECK ((length(default_model) <= 300)),
+    CONSTRAINT houses_fallback_models_check CHECK ((cardinality(fallback_models) <= 5)),
+    CONSTRAINT houses_keep_artifacts_days_check CHECK (((keep_artifacts_days >= 0) AND (keep_artifacts_days <= 3650))),
+    CONSTRAINT houses_keep_threads_days_check CHECK (((keep_threads_days >= 0) AND (keep_threads_days <= 3650)))
+);
+
+COMMENT ON TABLE public.houses IS 'A tenant. It owns everything in it and is the only privacy boundary between people.';
+
+COMMENT ON COLUMN public.houses.default_environment_id IS 'The environment of threads that name none. If it is null, their first command fails with an error that says so.';
+
+COMMENT ON COLUMN public.houses.primary_thread_id IS 'The thread for signal.house.* entries.';
+
+COMMENT ON COLUMN public.houses.default_model IS 'The model of bots that name none, as provider/model; empty for the default of the installation.';
+
+COMMENT ON COLUMN public.houses.limits IS 'What all bots of the house together may use: {house_usd_day}. A missing limit has its default.';
+
+COMMENT ON COLUMN public.houses.roster IS 'Raised with each change of what decides which bots answer: their rows, names and policies. A server that remembers the bots of a house compares this number to know that it is current.';
+
+COMMENT ON COLUMN public.houses.belongs_to IS 'The person whose quotas the house uses: of its owners who are people, the one who joined first; null if it has none.';
+
+COMMENT ON COLUMN public.houses.fallback_models IS 'The models that its bots ask, in this order, while the provider of their own does not answer, as provider/model.';
+
+COMMENT ON COLUMN public.houses.ask IS 'The names of the tools that every bot of the house uses only with a person''s yes.';
+
+COMMENT ON COLUMN public.houses.keep_threads_days IS 'Threads without activity for as many days are deleted; 0 if they are kept.';
+
+COMMENT ON COLUMN public.houses.keep_artifacts_days IS 'Artifacts are deleted when they are as many days old; 0 if they are kept.';
+
+CREATE TABLE public.threads (
+    id text DEFAULT public.generate_short_id() NOT NULL,
+    house_id text NOT NULL,
+    stream_id text NOT NULL,
+    name text,
+    pinned_at timestamp with time zone,
+    parent_thread_id text,
+    parent_agent_id uuid,
+    environment_id text,
+    sandbox_id text,
+    agent_id uuid,
+    tags text[] DEFAULT '{}'::text[] NOT NULL,
+    forked_from_id text,
+    forked_at_seq bigint,
+    token_epoch bigint NOT NULL,
+    status text DEFAULT 'open'::text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    active_at timestamp with time zone DEFAULT now() NOT NULL,
+    last_said_by uuid,
+    last_said text,
+    running_id text,
+    running_since timestamp with time zone,
+    running_agent uuid,
+    root text,
+    approvals integer DEFAULT 0 NOT NULL,
+    run_epoch bigint DEFAULT 0 NOT NULL,
+    run_started_at timestamp with time zone,
+    heartbeat_at timestamp with time zone,
+    run_from bigint DEFAULT 0 NOT NULL,
+    run_through bigint DEFAULT 0 NOT NULL,
+    run_entries bigint DEFAULT 0 NOT NULL,
+    run_bytes bigint DEFAULT 0 NOT NULL,
+    asked_by uuid,
+    run_ended_at timestamp with time zone,
+    run_doing text,
+    run_tool text,
+    run_result text,
+    run_cost bigint DEFAULT 0 NOT NULL,
+    run_cost_unknown boolean DEFAULT false NOT NULL,
+    answering_agent_id uuid,
+    answering_decided boolean DEFAULT false NOT NULL,
+    people uuid[],
+    awaited_until timestamp with time zone,
+    overdue boolean DEFAULT false NOT NULL,
+    CONSTRAINT threads_approvals_check CHECK ((approvals >= 0)),
+    CONSTRAINT threads_check CHECK ((((agent_id IS NULL) AND (status = ANY (ARRAY['open'::text, 'closed'::text]))) OR ((agent_id IS NOT NULL) AND (status = ANY (ARRAY['idle'::text, 'running'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))))),
+    CONSTRAINT threads_check1 CHECK ((num_nonnulls(parent_thread_id, parent_agent_id) <= 1)),
+    CONSTRAINT threads_check2 CHECK (((forked_from_id IS NULL) OR (forked_at_seq IS NOT NULL))),
+    CONSTRAINT threads_forked_at_seq_check CHECK ((forked_at_seq >= 0)),
+    CONSTRAINT threads_people_check CHECK (((cardinality(people) >= 1) AND (cardinality(people) <= 2))),
+    CONSTRAINT threads_run_cost_check CHECK ((run_cost >= 0)),
+    CONSTRAINT threads_run_epoch_check CHECK ((run_epoch >= 0)),
+    CONSTRAINT threads_run_from_check CHECK ((run_from >= 0)),
+    CONSTRAINT threads_run_through_check CHECK ((run_through >= 0)),
+    CONSTRAINT threads_runs_are_driven CHECK (((run_epoch = 0) OR (agent_id IS NOT NULL)))
+);
+
+COMMENT ON TABLE public.threads IS 'A conversation. This row describes it; its stream records what happened.';
+
+COMMENT ON COLUMN public.threads.parent_agent_id IS 'The agent it is a direct message to; an addressee, not a driver.';
+
+COMMENT ON COLUMN public.threads.agent_id IS 'The bot that drives it; null for a chat. It determines which values status may have.';
+
+COMMENT ON COLUMN public.threads.forked_from_id IS 'The thread that it was forked from; null if it is not a fork, or after the source was deleted.';
+
+COMMENT ON COLUMN public.threads.forked_at_seq IS 'The last entry that it shares with that thread; null if it is not a fork.';
+
+COMMENT ON COLUMN public.threads.token_epoch IS 'Only tokens that name this number are valid. It changes to end all tokens. It cannot be set back, and a thread that is created again under an old id gets another number.';
+
+COMMENT ON COLUMN public.threads.active_at IS 'When its last entry was written, at most about a second late; its creation if it has none. Lists are ordered by it. touch_threads updates it after the append: an append that also updated the thread would wait for the row''s lock and pay for its indexes.';
+
+COMMENT ON COLUMN public.threads.last_said IS 'The beginning of the last chat or command, on one line; null if there is none. last_said_by is its author.';
+
+COMMENT ON COLUMN public.threads.running_id IS 'The oldest of the commands and turns of bots that have not ended, running or waiting: the command''s entry or the turn; null if there is none. running_since is when it was requested or began.';
+
+COMMENT ON COLUMN public.threads.running_agent IS 'The bot, if running_id is its turn; null if that is a command.';
+
+COMMENT ON COLUMN public.threads.root IS 'If a bot created it in a turn, the root of that turn.';
+
+COMMENT ON COLUMN public.threads.approvals IS 'How many approvals are open in it. It follows the log as active_at does.';
+
+COMMENT ON COLUMN public.threads.run_epoch IS 'How many runs its bot has begun. The last one goes on while status is running. It is never set back, so that an older runner cannot be taken for a later one.';
+
+COMMENT ON COLUMN public.threads.run_started_at IS 'When the last run began.';
+
+COMMENT ON COLUMN public.threads.heartbeat_at IS 'When the runner of the last run last said that it is alive; null if it has not.';
+
+COMMENT ON COLUMN public.threads.run_from IS 'Where the log ended when the last run began.';
+
+COMMENT ON COLUMN public.threads.run_through IS 'The last chat that was given to its agent, as far as its runners said. The next run begins behind it.';
+
+COMMENT ON COLUMN public.threads.run_entries IS 'How many entries the last run has written, and run_bytes their size; as of its last heartbeat.';
+
+COMMENT ON COLUMN public.threads.asked_by IS 'Who delegated it: a person or a bot, which may have left the house since. Null for every other thread.';
+
+COMMENT ON COLUMN public.threads.run_ended_at IS 'When the last run ended; null while it goes on.';
+
+COMMENT ON COLUMN public.threads.run_doing IS 'What its runner said in its last heartbeat that it does, in a few words.';
+
+COMMENT ON COLUMN public.threads.run_tool IS 'The tool that it called last, as of that heartbeat.';
+
+COMMENT ON COLUMN public.threads.run_result IS 'The beginning of the last text of its agent, or of why it failed; null while it goes on.';
+
+COMMENT ON COLUMN public.threads.run_cost IS 'What the models of the last run cost as of that heartbeat, or of its end, in millionths of a US dollar. run_cost_unknown: calls of models without a price count nothing in it.';
+
+COMMENT ON COLUMN public.threads.answering_agent_id IS 'The bot that answers what people say here without mentioning anybody.';
+
+COMMENT ON COLUMN public.threads.answering_decided IS 'That is settled: by the first message, or by a person. If it is, and there is no bot, none answers without being mentioned or replied to.';
+
+COMMENT ON COLUMN public.threads.people IS 'The people for whom a direct message is listed, sorted; null for a thread that is listed for all of its house. Everyone in the house who has its id may read it.';
+
+COMMENT ON COLUMN public.threads.awaited_until IS 'Until when who delegated it waits for the end of its run. Null: as long as it takes, or its last run has ended.';
+
+COMMENT ON COLUMN public.threads.overdue IS 'That time has passed, and who delegated it was told: the end of the run wakes nobody any more.';
+
+CREATE FUNCTION public.stale_threads(p_house text, p_before timestamp with time zone) RETURNS TABLE(id text, threads bigint)
+    LANGUAGE sql STABLE
+    BEGIN ATOMIC
+ SELECT r.id,
+     tree.threads
+    FROM ((public.threads r
+      JOIN public.houses h ON ((h.id = r.house_id)))
+      CROSS JOIN LATERAL ( WITH RECURSIVE below AS (
+                  SELECT r.id,
+                     r.active_at,
+                     r.pinned_at,
+                     r.running_id,
+                     r.status,
+                     r.approvals
+                 UNION ALL
+                  SELECT c.id,
+                     c.active_at,
+                     c.pinned_at,
+                     c.running_id,
+                     c.status,
+                     c.approvals
+                    FROM (public.threads c
+                      JOIN below b_1 ON ((c.parent_thread_id = b_1.id)))
+                 )
+          SELECT count(*) AS threads,
+             bool_and(((b.active_at < stale_threads.p_before) AND (b.pinned_at IS NULL) AND (b.running_id IS NULL) AND (b.status <> 'running'::text) AND (b.approvals = 0) AND (b.id IS DISTINCT FROM h.primary_thread_id))) AS stale
+            FROM below b) tree)
+   WHERE ((r.house_id = stale_threads.p_house) AND (r.parent_thread_id IS NULL) AND (r.active_at < stale_threads.p_before) AND (r.pinned_at IS NULL) AND tree.stale);
+END;
 
 CREATE TABLE public.members (
     house_id text NOT NULL,
@@ -1799,43 +2094,6 @@ COMMENT ON COLUMN public.approvals.epoch IS 'Which run of the thread asks, if no
 
 COMMENT ON COLUMN public.approvals.question IS 'The call is a question, whose answer is the words to a yes.';
 
-CREATE TABLE public.artifacts (
-    id text DEFAULT public.generate_short_id() NOT NULL,
-    house_id text NOT NULL,
-    kind text NOT NULL,
-    label text,
-    external_id text,
-    mime_type text,
-    byte_ref text,
-    blob_id text,
-    agent_id uuid,
-    thread_id text,
-    stream_id bigint,
-    run_id text,
-    resource_id text,
-    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT artifacts_check CHECK ((num_nonnulls(byte_ref, blob_id) <= 1)),
-    CONSTRAINT artifacts_kind_check CHECK ((kind <> ''::text)),
-    CONSTRAINT artifacts_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text))
-);
-
-COMMENT ON TABLE public.artifacts IS 'What work produced and what outlives its sandbox: files, output, screenshots, links, commits.';
-
-COMMENT ON COLUMN public.artifacts.kind IS 'message, file, url, commit, screenshot, log-ref, output, or any other word.';
-
-COMMENT ON COLUMN public.artifacts.external_id IS 'Its id elsewhere: of an entry, a pull request''s URL, a commit.';
-
-COMMENT ON COLUMN public.artifacts.byte_ref IS 'Where the bytes are if arbe does not store them: a git ref, an offset of a stream.';
-
-COMMENT ON COLUMN public.artifacts.blob_id IS 'The bytes, if arbe stores them.';
-
-COMMENT ON COLUMN public.artifacts.agent_id IS 'Who created it; null for arbe itself.';
-
-COMMENT ON COLUMN public.artifacts.thread_id IS 'The thread that produced it; null for none, or after the thread was deleted.';
-
-COMMENT ON COLUMN public.artifacts.stream_id IS 'The log of that thread. The artifact is deleted with the log, which forks of the thread keep.';
-
 CREATE TABLE public.audit_events (
     id text DEFAULT public.generate_short_id() NOT NULL,
     house_id text NOT NULL,
@@ -1886,23 +2144,6 @@ CREATE TABLE public.blob_garbage (
 COMMENT ON TABLE public.blob_garbage IS 'Keys of the blob store to whose bytes nothing refers.';
 
 COMMENT ON COLUMN public.blob_garbage.due_at IS 'An upload may still write under its key. It has ended by this time.';
-
-CREATE TABLE public.blobs (
-    id text DEFAULT public.generate_short_id() NOT NULL,
-    house_id text NOT NULL,
-    sha256 bytea,
-    size bigint,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT blobs_check CHECK (((sha256 IS NULL) = (size IS NULL))),
-    CONSTRAINT blobs_sha256_check CHECK ((octet_length(sha256) = 32)),
-    CONSTRAINT blobs_size_check CHECK ((size >= 0))
-);
-
-COMMENT ON TABLE public.blobs IS 'The content of artifacts. There is one row per content and house, so that no house can find out what another one has.';
-
-COMMENT ON COLUMN public.blobs.id IS 'Together with the house, the key of the bytes in the blob store.';
-
-COMMENT ON COLUMN public.blobs.sha256 IS 'The SHA-256 of the bytes; null while they are uploaded.';
 
 CREATE TABLE public.bots (
     house_id text NOT NULL,
@@ -2230,6 +2471,19 @@ COMMENT ON TABLE public.environments IS 'Recipes of sandboxes: driver, image, re
 
 COMMENT ON COLUMN public.environments.secret_bindings IS '[{name, required}]: house secrets to inject, by name; resolved when a sandbox is created.';
 
+CREATE TABLE public.expired (
+    kind text NOT NULL,
+    id text NOT NULL,
+    house_id text NOT NULL,
+    days integer NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT expired_kind_check CHECK ((kind = ANY (ARRAY['thread'::text, 'artifact'::text])))
+);
+
+COMMENT ON TABLE public.expired IS 'What the retention of a house deleted, so that links to it say so.';
+
+COMMENT ON COLUMN public.expired.days IS 'How many days it was kept.';
+
 CREATE TABLE public.file_edits (
     house_id text NOT NULL,
     turn_id text NOT NULL,
@@ -2289,40 +2543,6 @@ COMMENT ON TABLE public.house_keys IS 'The data key of each house that has secre
 
 COMMENT ON COLUMN public.house_keys.created_at IS 'When the key was made; a rotation makes a new one.';
 
-CREATE TABLE public.houses (
-    id text DEFAULT public.generate_short_id() NOT NULL,
-    name text NOT NULL,
-    default_environment_id text,
-    primary_thread_id text,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    default_model text DEFAULT ''::text NOT NULL,
-    limits jsonb DEFAULT '{}'::jsonb NOT NULL,
-    roster bigint DEFAULT 0 NOT NULL,
-    belongs_to uuid,
-    fallback_models text[] DEFAULT '{}'::text[] NOT NULL,
-    ask text[] DEFAULT '{}'::text[] NOT NULL,
-    CONSTRAINT houses_default_model_check CHECK ((length(default_model) <= 300)),
-    CONSTRAINT houses_fallback_models_check CHECK ((cardinality(fallback_models) <= 5))
-);
-
-COMMENT ON TABLE public.houses IS 'A tenant. It owns everything in it and is the only privacy boundary between people.';
-
-COMMENT ON COLUMN public.houses.default_environment_id IS 'The environment of threads that name none. If it is null, their first command fails with an error that says so.';
-
-COMMENT ON COLUMN public.houses.primary_thread_id IS 'The thread for signal.house.* entries.';
-
-COMMENT ON COLUMN public.houses.default_model IS 'The model of bots that name none, as provider/model; empty for the default of the installation.';
-
-COMMENT ON COLUMN public.houses.limits IS 'What all bots of the house together may use: {house_usd_day}. A missing limit has its default.';
-
-COMMENT ON COLUMN public.houses.roster IS 'Raised with each change of what decides which bots answer: their rows, names and policies. A server that remembers the bots of a house compares this number to know that it is current.';
-
-COMMENT ON COLUMN public.houses.belongs_to IS 'The person whose quotas the house uses: of its owners who are people, the one who joined first; null if it has none.';
-
-COMMENT ON COLUMN public.houses.fallback_models IS 'The models that its bots ask, in this order, while the provider of their own does not answer, as provider/model.';
-
-COMMENT ON COLUMN public.houses.ask IS 'The names of the tools that every bot of the house uses only with a person''s yes.';
-
 CREATE TABLE public.installation (
     one boolean DEFAULT true NOT NULL,
     id text DEFAULT replace((gen_random_uuid())::text, '-'::text, ''::text) NOT NULL,
@@ -2376,8 +2596,16 @@ CREATE TABLE public.login_sessions (
     hash bytea NOT NULL,
     agent_id uuid NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
-    expires_at timestamp with time zone NOT NULL
+    expires_at timestamp with time zone NOT NULL,
+    id text DEFAULT public.generate_short_id() NOT NULL,
+    client text DEFAULT ''::text NOT NULL,
+    last_used_at timestamp with time zone,
+    CONSTRAINT login_sessions_client_check CHECK ((length(client) <= 100))
 );
+
+COMMENT ON COLUMN public.login_sessions.client IS 'The program that uses it, in its own words; empty if it has not said.';
+
+COMMENT ON COLUMN public.login_sessions.last_used_at IS 'When it was last used, to within a few minutes; null if it was not used since this is recorded.';
 
 CREATE TABLE public.machines (
     id text NOT NULL,
@@ -2577,32 +2805,6 @@ ALTER TABLE public.run_calls ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
-CREATE TABLE public.sandbox_trees (
-    sandbox_id text NOT NULL,
-    house_id text NOT NULL,
-    commits jsonb DEFAULT '{}'::jsonb NOT NULL,
-    used_at timestamp with time zone,
-    saved_at timestamp with time zone,
-    saved jsonb DEFAULT '[]'::jsonb NOT NULL,
-    steps jsonb DEFAULT '[]'::jsonb NOT NULL,
-    disk_bytes bigint DEFAULT 0 NOT NULL
-)
-WITH (fillfactor='50');
-
-COMMENT ON TABLE public.sandbox_trees IS 'What is known of the working tree of a sandbox. It has a table of its own, because watchers of a sandbox are notified of each change of its record.';
-
-COMMENT ON COLUMN public.sandbox_trees.commits IS 'The commit at which each repository was cloned, by its folder.';
-
-COMMENT ON COLUMN public.sandbox_trees.used_at IS 'When something last ran in it, to within some seconds.';
-
-COMMENT ON COLUMN public.sandbox_trees.saved_at IS 'When the tree was last saved.';
-
-COMMENT ON COLUMN public.sandbox_trees.saved IS '[{folder, commit, artifact, files, …}]: what was saved, a patch for each repository, an archive for other files.';
-
-COMMENT ON COLUMN public.sandbox_trees.steps IS '[{name, exit_code, duration_ms, output}]: how the sandbox was built.';
-
-COMMENT ON COLUMN public.sandbox_trees.disk_bytes IS 'How much of its machine''s disk it took up when that was last measured; 0 if it is not known.';
-
 CREATE TABLE public.sandboxes (
     id text DEFAULT public.generate_short_id() NOT NULL,
     house_id text NOT NULL,
@@ -2801,122 +3003,6 @@ ALTER TABLE public.subscriptions ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTIT
     NO MAXVALUE
     CACHE 1
 );
-
-CREATE TABLE public.threads (
-    id text DEFAULT public.generate_short_id() NOT NULL,
-    house_id text NOT NULL,
-    stream_id text NOT NULL,
-    name text,
-    pinned_at timestamp with time zone,
-    parent_thread_id text,
-    parent_agent_id uuid,
-    environment_id text,
-    sandbox_id text,
-    agent_id uuid,
-    tags text[] DEFAULT '{}'::text[] NOT NULL,
-    forked_from_id text,
-    forked_at_seq bigint,
-    token_epoch bigint NOT NULL,
-    status text DEFAULT 'open'::text NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    active_at timestamp with time zone DEFAULT now() NOT NULL,
-    last_said_by uuid,
-    last_said text,
-    running_id text,
-    running_since timestamp with time zone,
-    running_agent uuid,
-    root text,
-    approvals integer DEFAULT 0 NOT NULL,
-    run_epoch bigint DEFAULT 0 NOT NULL,
-    run_started_at timestamp with time zone,
-    heartbeat_at timestamp with time zone,
-    run_from bigint DEFAULT 0 NOT NULL,
-    run_through bigint DEFAULT 0 NOT NULL,
-    run_entries bigint DEFAULT 0 NOT NULL,
-    run_bytes bigint DEFAULT 0 NOT NULL,
-    asked_by uuid,
-    run_ended_at timestamp with time zone,
-    run_doing text,
-    run_tool text,
-    run_result text,
-    run_cost bigint DEFAULT 0 NOT NULL,
-    run_cost_unknown boolean DEFAULT false NOT NULL,
-    answering_agent_id uuid,
-    answering_decided boolean DEFAULT false NOT NULL,
-    people uuid[],
-    awaited_until timestamp with time zone,
-    overdue boolean DEFAULT false NOT NULL,
-    CONSTRAINT threads_approvals_check CHECK ((approvals >= 0)),
-    CONSTRAINT threads_check CHECK ((((agent_id IS NULL) AND (status = ANY (ARRAY['open'::text, 'closed'::text]))) OR ((agent_id IS NOT NULL) AND (status = ANY (ARRAY['idle'::text, 'running'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))))),
-    CONSTRAINT threads_check1 CHECK ((num_nonnulls(parent_thread_id, parent_agent_id) <= 1)),
-    CONSTRAINT threads_check2 CHECK (((forked_from_id IS NULL) OR (forked_at_seq IS NOT NULL))),
-    CONSTRAINT threads_forked_at_seq_check CHECK ((forked_at_seq >= 0)),
-    CONSTRAINT threads_people_check CHECK (((cardinality(people) >= 1) AND (cardinality(people) <= 2))),
-    CONSTRAINT threads_run_cost_check CHECK ((run_cost >= 0)),
-    CONSTRAINT threads_run_epoch_check CHECK ((run_epoch >= 0)),
-    CONSTRAINT threads_run_from_check CHECK ((run_from >= 0)),
-    CONSTRAINT threads_run_through_check CHECK ((run_through >= 0)),
-    CONSTRAINT threads_runs_are_driven CHECK (((run_epoch = 0) OR (agent_id IS NOT NULL)))
-);
-
-COMMENT ON TABLE public.threads IS 'A conversation. This row describes it; its stream records what happened.';
-
-COMMENT ON COLUMN public.threads.parent_agent_id IS 'The agent it is a direct message to; an addressee, not a driver.';
-
-COMMENT ON COLUMN public.threads.agent_id IS 'The bot that drives it; null for a chat. It determines which values status may have.';
-
-COMMENT ON COLUMN public.threads.forked_from_id IS 'The thread that it was forked from; null if it is not a fork, or after the source was deleted.';
-
-COMMENT ON COLUMN public.threads.forked_at_seq IS 'The last entry that it shares with that thread; null if it is not a fork.';
-
-COMMENT ON COLUMN public.threads.token_epoch IS 'Only tokens that name this number are valid. It changes to end all tokens. It cannot be set back, and a thread that is created again under an old id gets another number.';
-
-COMMENT ON COLUMN public.threads.active_at IS 'When its last entry was written, at most about a second late; its creation if it has none. Lists are ordered by it. touch_threads updates it after the append: an append that also updated the thread would wait for the row''s lock and pay for its indexes.';
-
-COMMENT ON COLUMN public.threads.last_said IS 'The beginning of the last chat or command, on one line; null if there is none. last_said_by is its author.';
-
-COMMENT ON COLUMN public.threads.running_id IS 'The oldest of the commands and turns of bots that have not ended, running or waiting: the command''s entry or the turn; null if there is none. running_since is when it was requested or began.';
-
-COMMENT ON COLUMN public.threads.running_agent IS 'The bot, if running_id is its turn; null if that is a command.';
-
-COMMENT ON COLUMN public.threads.root IS 'If a bot created it in a turn, the root of that turn.';
-
-COMMENT ON COLUMN public.threads.approvals IS 'How many approvals are open in it. It follows the log as active_at does.';
-
-COMMENT ON COLUMN public.threads.run_epoch IS 'How many runs its bot has begun. The last one goes on while status is running. It is never set back, so that an older runner cannot be taken for a later one.';
-
-COMMENT ON COLUMN public.threads.run_started_at IS 'When the last run began.';
-
-COMMENT ON COLUMN public.threads.heartbeat_at IS 'When the runner of the last run last said that it is alive; null if it has not.';
-
-COMMENT ON COLUMN public.threads.run_from IS 'Where the log ended when the last run began.';
-
-COMMENT ON COLUMN public.threads.run_through IS 'The last chat that was given to its agent, as far as its runners said. The next run begins behind it.';
-
-COMMENT ON COLUMN public.threads.run_entries IS 'How many entries the last run has written, and run_bytes their size; as of its last heartbeat.';
-
-COMMENT ON COLUMN public.threads.asked_by IS 'Who delegated it: a person or a bot, which may have left the house since. Null for every other thread.';
-
-COMMENT ON COLUMN public.threads.run_ended_at IS 'When the last run ended; null while it goes on.';
-
-COMMENT ON COLUMN public.threads.run_doing IS 'What its runner said in its last heartbeat that it does, in a few words.';
-
-COMMENT ON COLUMN public.threads.run_tool IS 'The tool that it called last, as of that heartbeat.';
-
-COMMENT ON COLUMN public.threads.run_result IS 'The beginning of the last text of its agent, or of why it failed; null while it goes on.';
-
-COMMENT ON COLUMN public.threads.run_cost IS 'What the models of the last run cost as of that heartbeat, or of its end, in millionths of a US dollar. run_cost_unknown: calls of models without a price count nothing in it.';
-
-COMMENT ON COLUMN public.threads.answering_agent_id IS 'The bot that answers what people say here without mentioning anybody.';
-
-COMMENT ON COLUMN public.threads.answering_decided IS 'That is settled: by the first message, or by a person. If it is, and there is no bot, none answers without being mentioned or replied to.';
-
-COMMENT ON COLUMN public.threads.people IS 'The people for whom a direct message is listed, sorted; null for a thread that is listed for all of its house. Everyone in the house who has its id may read it.';
-
-COMMENT ON COLUMN public.threads.awaited_until IS 'Until when who delegated it waits for the end of its run. Null: as long as it takes, or its last run has ended.';
-
-COMMENT ON COLUMN public.threads.overdue IS 'That time has passed, and who delegated it was told: the end of the run wakes nobody any more.';
 
 CREATE VIEW public.thread_heads WITH (security_invoker='true') AS
  SELECT t.id,
@@ -3343,6 +3429,9 @@ ALTER TABLE ONLY public.environments
 ALTER TABLE ONLY public.environments
     ADD CONSTRAINT environments_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.expired
+    ADD CONSTRAINT expired_pkey PRIMARY KEY (kind, id);
+
 ALTER TABLE ONLY public.file_edits
     ADD CONSTRAINT file_edits_pkey PRIMARY KEY (turn_id, call_id);
 
@@ -3375,6 +3464,9 @@ ALTER TABLE ONLY public.login_identities
 
 ALTER TABLE ONLY public.login_links
     ADD CONSTRAINT login_links_pkey PRIMARY KEY (hash);
+
+ALTER TABLE ONLY public.login_sessions
+    ADD CONSTRAINT login_sessions_id_key UNIQUE (id);
 
 ALTER TABLE ONLY public.login_sessions
     ADD CONSTRAINT login_sessions_pkey PRIMARY KEY (hash);
@@ -3576,6 +3668,8 @@ CREATE INDEX entry_words_search ON public.entry_words USING gin (words) WITH (gi
 
 CREATE INDEX environments_secret_bindings_idx ON public.environments USING gin (secret_bindings);
 
+CREATE INDEX expired_house_id_idx ON public.expired USING btree (house_id);
+
 CREATE INDEX group_roles_agent_id_idx ON public.group_roles USING btree (agent_id);
 
 CREATE INDEX houses_by_age ON public.houses USING btree (created_at, id);
@@ -3625,6 +3719,8 @@ CREATE INDEX secrets_by_name ON public.secrets USING btree (name);
 CREATE INDEX secrets_house_id_vault_secret_id_idx ON public.secrets USING btree (house_id, vault_secret_id);
 
 CREATE INDEX spending_of_day ON public.spending USING btree (day) INCLUDE (house_id, charged_micros);
+
+CREATE INDEX spending_of_thread ON public.spending USING btree (thread_id);
 
 CREATE INDEX streams_expires_at_idx ON public.streams USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 
@@ -3788,7 +3884,7 @@ CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.group_roles FOR 
 
 CREATE TRIGGER audit AFTER UPDATE ON public.house_keys FOR EACH ROW EXECUTE FUNCTION public.audit_change('house', 'house_id', '', '{}', '{}', 'secret_key');
 
-CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.houses FOR EACH ROW EXECUTE FUNCTION public.audit_change('house', 'id', 'name', '{created_at,roster,belongs_to,primary_thread_id}', '{name,default_environment_id,default_model,limits,fallback_models,ask}');
+CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.houses FOR EACH ROW EXECUTE FUNCTION public.audit_change('house', 'id', 'name', '{created_at,roster,belongs_to,primary_thread_id}', '{name,default_environment_id,default_model,limits,fallback_models,ask,keep_threads_days,keep_artifacts_days}');
 
 CREATE TRIGGER audit AFTER INSERT OR UPDATE ON public.invites FOR EACH ROW EXECUTE FUNCTION public.audit_change('invite', 'id', 'note', '{created_at}', '{role,expires_at,used_at,revoked_at}');
 
@@ -3912,7 +4008,7 @@ CREATE TRIGGER notify_permission_changed AFTER UPDATE ON public.artifacts FOR EA
 
 CREATE TRIGGER notify_permission_changed AFTER UPDATE ON public.environments FOR EACH ROW WHEN (((old.id IS DISTINCT FROM new.id) OR (old.house_id IS DISTINCT FROM new.house_id))) EXECUTE FUNCTION public.notify_permission();
 
-CREATE TRIGGER notify_permission_changed AFTER UPDATE ON public.login_sessions FOR EACH ROW WHEN ((old.* IS DISTINCT FROM new.*)) EXECUTE FUNCTION public.notify_permission();
+CREATE TRIGGER notify_permission_changed AFTER UPDATE ON public.login_sessions FOR EACH ROW WHEN (((old.hash IS DISTINCT FROM new.hash) OR (old.agent_id IS DISTINCT FROM new.agent_id) OR (old.expires_at IS DISTINCT FROM new.expires_at))) EXECUTE FUNCTION public.notify_permission();
 
 CREATE TRIGGER notify_permission_changed AFTER UPDATE ON public.members FOR EACH ROW WHEN ((old.* IS DISTINCT FROM new.*)) EXECUTE FUNCTION public.notify_permission();
 
@@ -4019,6 +4115,9 @@ ALTER TABLE ONLY public.entry_words
 
 ALTER TABLE ONLY public.environments
     ADD CONSTRAINT environments_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.expired
+    ADD CONSTRAINT expired_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.file_edits
     ADD CONSTRAINT file_edits_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
@@ -4215,6 +4314,8 @@ ALTER TABLE public.entry_words ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.environments ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.expired ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.file_edits ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.group_roles ENABLE ROW LEVEL SECURITY;
@@ -4256,6 +4357,10 @@ ALTER TABLE public.model_calls ENABLE ROW LEVEL SECURITY;
 ALTER TABLE public.model_endpoints ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.notices ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY own ON public.expired FOR SELECT TO arbe_app USING (((public.current_house() IS NULL) AND (EXISTS ( SELECT
+   FROM public.members m
+  WHERE ((m.house_id = expired.house_id) AND (m.agent_id = public.current_agent()))))));
 
 CREATE POLICY own ON public.group_roles FOR SELECT TO arbe_app USING ((agent_id = public.current_agent()));
 
@@ -4340,6 +4445,8 @@ CREATE POLICY tenant ON public.entries TO arbe_app USING ((house_id = ( SELECT p
 CREATE POLICY tenant ON public.entry_words TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house)));
 
 CREATE POLICY tenant ON public.environments TO arbe_app USING ((house_id = public.current_house()));
+
+CREATE POLICY tenant ON public.expired TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.file_edits TO arbe_app USING ((house_id = public.current_house()));
 
@@ -4543,6 +4650,9 @@ REVOKE ALL ON FUNCTION public.house_word(p_house text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION public.houses_beside(p_house text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.houses_beside(p_house text) TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.houses_with_retention() FROM PUBLIC;
+GRANT ALL ON FUNCTION public.houses_with_retention() TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.houses_with_secrets(p_names text[], p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.houses_with_secrets(p_names text[], p_most integer) TO arbe_app;
 
@@ -4598,6 +4708,9 @@ GRANT ALL ON FUNCTION public.money_lacks(p_micros bigint, p_installation bigint,
 
 REVOKE ALL ON FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp with time zone[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp with time zone[]) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.note_sessions_used(p_hashes bytea[], p_times timestamp with time zone[], p_clients text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.note_sessions_used(p_hashes bytea[], p_times timestamp with time zone[], p_clients text[]) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.notice(p_house text, p_thread text, p_agents uuid[], p_kind text, p_seq bigint) FROM PUBLIC;
 
@@ -4659,6 +4772,28 @@ REVOKE ALL ON FUNCTION public.set_updated_at() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.spare_sandboxes(p_machines text[], p_quiet interval, p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.spare_sandboxes(p_machines text[], p_quiet interval, p_most integer) TO arbe_app;
+
+GRANT SELECT,INSERT,DELETE ON TABLE public.artifacts TO arbe_app;
+
+GRANT SELECT ON TABLE public.blobs TO arbe_app;
+
+GRANT INSERT(house_id) ON TABLE public.blobs TO arbe_app;
+
+GRANT UPDATE(sha256) ON TABLE public.blobs TO arbe_app;
+
+GRANT UPDATE(size) ON TABLE public.blobs TO arbe_app;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.sandbox_trees TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.stale_artifacts(p_house text, p_before timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.stale_artifacts(p_house text, p_before timestamp with time zone) TO arbe_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.houses TO arbe_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.threads TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.stale_threads(p_house text, p_before timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.stale_threads(p_house text, p_before timestamp with time zone) TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.members TO arbe_app;
 
@@ -4759,19 +4894,9 @@ GRANT INSERT(epoch) ON TABLE public.approvals TO arbe_app;
 
 GRANT INSERT(question) ON TABLE public.approvals TO arbe_app;
 
-GRANT SELECT,INSERT,DELETE ON TABLE public.artifacts TO arbe_app;
-
 GRANT SELECT ON TABLE public.audit_events TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.blob_chunks TO arbe_app;
-
-GRANT SELECT ON TABLE public.blobs TO arbe_app;
-
-GRANT INSERT(house_id) ON TABLE public.blobs TO arbe_app;
-
-GRANT UPDATE(sha256) ON TABLE public.blobs TO arbe_app;
-
-GRANT UPDATE(size) ON TABLE public.blobs TO arbe_app;
 
 GRANT SELECT,DELETE ON TABLE public.bots TO arbe_app;
 
@@ -4803,6 +4928,8 @@ GRANT SELECT ON TABLE public.entry_words TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.environments TO arbe_app;
 
+GRANT SELECT,INSERT ON TABLE public.expired TO arbe_app;
+
 GRANT SELECT,INSERT,DELETE ON TABLE public.file_edits TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.group_roles TO arbe_app;
@@ -4810,8 +4937,6 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.group_roles TO arbe_app;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.house_disks TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.house_keys TO arbe_app;
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.houses TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.invites TO arbe_app;
 
@@ -4849,8 +4974,6 @@ GRANT UPDATE(muted) ON TABLE public.readings TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.run_calls TO arbe_app;
 
-GRANT SELECT,INSERT,UPDATE ON TABLE public.sandbox_trees TO arbe_app;
-
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.sandboxes TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.sealed_values TO arbe_app;
@@ -4876,8 +4999,6 @@ GRANT SELECT,INSERT,DELETE ON TABLE public.signing_keys TO arbe_app;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.spending TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.subscriptions TO arbe_app;
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.threads TO arbe_app;
 
 GRANT SELECT ON TABLE public.thread_heads TO arbe_app;
 

@@ -51,6 +51,8 @@ func auditVia(e *arbev1.AuditEvent) string {
 		return "with a token of a thread"
 	case e.Via == "api":
 		return "over the API"
+	case e.Via == "retention":
+		return "by the retention of the house"
 	}
 	return ""
 }

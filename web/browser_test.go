@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"connectrpc.com/connect"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
@@ -945,6 +946,53 @@ func TestThreadsStartFromTheHouse(t *testing.T) {
 	b.untilLive() // its script has filled in the drafts
 	if left := eval[string](b, "document.querySelector('#starter-text').value"); left != "" {
 		t.Errorf("the house still has the draft %q", left)
+	}
+}
+
+func TestGoingBackToTheHouseStartsAnotherThread(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	b := newTab(t, f.start(t))
+	b.open("/houses/home")
+	b.untilLive()
+	started := func(text string) string {
+		b.do(keysInto("#starter-text", text))
+		b.enter()
+		b.until("the new thread", "location.pathname.startsWith('/threads/') && document.title.startsWith('"+text+"')")
+		b.until("its first message", says(text, 1))
+		b.untilLive() // its script has removed the draft
+		return eval[string](b, "location.pathname")
+	}
+	first := started("Fix the login")
+	eval[int](b, "setTimeout(() => history.back())")
+	b.until("the house, without the text that was sent", "location.pathname === '/houses/home' && document.querySelector('#starter-text')?.value === '' && document.readyState === 'complete'")
+	b.untilLive()
+	if second := started("Paint the fence"); second == first {
+		t.Error("the second text went into the first thread")
+	}
+
+	// What nobody has answered is sent again with the same ids.
+	b.open("/houses/home")
+	b.untilLive()
+	f.mu.Lock()
+	before := len(f.threads)
+	f.fail = refused(connect.CodeUnavailable, "arbe does not answer right now", "try again")
+	f.mu.Unlock()
+	b.allow("503")
+	b.do(keysInto("#starter-text", "Water the plants"))
+	b.enter()
+	b.until("the error", "!document.querySelector('#starter-text')")
+	eval[int](b, "setTimeout(() => history.back())")
+	b.until("the house, with the text", "document.querySelector('#starter-text')?.value === 'Water the plants'")
+	f.mu.Lock()
+	f.fail = nil
+	f.mu.Unlock()
+	b.do(chromedp.Click(chromedp.CSS(".starter .primary")))
+	b.until("the new thread", "location.pathname.startsWith('/threads/') && document.title.startsWith('Water the plants')")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := len(f.threads) - before; n != 1 {
+		t.Errorf("there are %d more threads, want 1", n)
 	}
 }
 

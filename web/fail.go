@@ -21,7 +21,7 @@ func (a *app) page(h handler) http.Handler {
 		if session == "" {
 			return fault.New(fault.Unauthenticated, "you are not logged in", "open a login link")
 		}
-		return h(w, r.WithContext(withSession(r.Context(), session)))
+		return h(w, r.WithContext(withAgent(withSession(r.Context(), session), r)))
 	})
 }
 

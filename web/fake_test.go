@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ type fake struct {
 	// tails counts the open tails, and calls counts the unary calls. called counts them by method.
 	tails, calls int
 	called       map[string]int
-	// broken holds errors for all unary calls of a method.
+	// broken holds errors for all unary calls of a method, or for one of them: "List 3" is its third call.
 	broken map[string]error
 	// secure is set before start, for an app that browsers reach over https.
 	secure bool
@@ -62,6 +63,12 @@ type fake struct {
 	secrets map[string]string
 	// typed lists the threads and agents of all typing signals.
 	typed []string
+	// sessions are the reader's other sessions.
+	sessions []*arbev1.Session
+	// used is what the models of every thread have used.
+	used *arbev1.ThreadUsage
+	// old is how many threads, and how many artifacts, a retention would delete.
+	old int64
 	// redeemed counts the used login links.
 	redeemed int
 	// deviceAnswers are the codes of logins that were answered, with the answers.
@@ -275,7 +282,7 @@ func (i needsSession) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		i.f.mu.Lock()
 		i.f.calls++
 		i.f.called[method]++
-		broken := i.f.broken[method]
+		broken := cmp.Or(i.f.broken[method], i.f.broken[method+" "+strconv.Itoa(i.f.called[method])])
 		i.f.mu.Unlock()
 		if err := i.check(req.Spec().Procedure, req.Header()); err != nil {
 			return nil, err
@@ -309,7 +316,27 @@ func (s houses) GetHouse(_ context.Context, req *arbev1.GetHouseRequest) (*arbev
 	if req.Id != s.f.house.Id {
 		return nil, refused(connect.CodeNotFound, "there is no house "+req.Id, "list your houses")
 	}
-	return &arbev1.GetHouseResponse{House: s.f.house}, nil
+	res := &arbev1.GetHouseResponse{House: s.f.house}
+	if p := req.Preview; p != nil { // it finds as many old threads and artifacts as the fake is told
+		s.f.mu.Lock()
+		defer s.f.mu.Unlock()
+		res.Preview = &arbev1.RetentionPreview{}
+		if p.ThreadsDays > 0 {
+			res.Preview.Threads = s.f.old
+		}
+		if p.ArtifactsDays > 0 {
+			res.Preview.Artifacts, res.Preview.ArtifactBytes = s.f.old, 1000*s.f.old
+		}
+	}
+	return res, nil
+}
+
+func (s houses) UpdateHouse(_ context.Context, req *arbev1.UpdateHouseRequest) (*arbev1.UpdateHouseResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.house = copied(s.f.house)
+	s.f.house.Retention = req.Retention
+	return &arbev1.UpdateHouseResponse{House: s.f.house}, nil
 }
 
 func (s houses) ListHouses(context.Context, *arbev1.ListHousesRequest) (*arbev1.ListHousesResponse, error) {
@@ -411,8 +438,16 @@ type agents struct {
 	f *fake
 }
 
-func (s agents) WhoAmI(context.Context, *arbev1.WhoAmIRequest) (*arbev1.WhoAmIResponse, error) {
-	return &arbev1.WhoAmIResponse{Agent: s.f.me, Credential: "session"}, nil
+func (s agents) WhoAmI(ctx context.Context, req *arbev1.WhoAmIRequest) (*arbev1.WhoAmIResponse, error) {
+	res := &arbev1.WhoAmIResponse{Agent: s.f.me, Credential: "session"}
+	if req.Sessions {
+		s.f.mu.Lock()
+		defer s.f.mu.Unlock()
+		call, _ := connect.CallInfoForHandlerContext(ctx)
+		own := &arbev1.Session{Id: "own", Client: call.RequestHeader().Get("User-Agent"), Current: true}
+		res.Sessions = append([]*arbev1.Session{own}, s.f.sessions...)
+	}
+	return res, nil
 }
 
 func (s agents) ListAgents(context.Context, *arbev1.ListAgentsRequest) (*arbev1.ListAgentsResponse, error) {
@@ -478,10 +513,14 @@ func (s agents) AnswerDeviceLogin(_ context.Context, req *arbev1.AnswerDeviceLog
 	return &arbev1.AnswerDeviceLoginResponse{Login: &arbev1.DeviceLogin{UserCode: req.UserCode}}, nil
 }
 
-func (s agents) EndSession(ctx context.Context, _ *arbev1.EndSessionRequest) (*arbev1.EndSessionResponse, error) {
+func (s agents) EndSession(ctx context.Context, req *arbev1.EndSessionRequest) (*arbev1.EndSessionResponse, error) {
 	info, _ := connect.CallInfoForHandlerContext(ctx)
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
+	if req.Which != nil {
+		s.f.sessions = slices.DeleteFunc(s.f.sessions, func(x *arbev1.Session) bool { return req.GetOthers() || x.Id == req.GetId() })
+		return &arbev1.EndSessionResponse{}, nil
+	}
 	s.f.ended = append(s.f.ended, info.RequestHeader().Get("Cookie"))
 	return &arbev1.EndSessionResponse{}, nil
 }
@@ -587,7 +626,7 @@ func (s threads) GetThread(_ context.Context, req *arbev1.GetThreadRequest) (*ar
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.GetThreadResponse{Thread: copied(t)}, nil
+	return &arbev1.GetThreadResponse{Thread: copied(t), Used: s.f.used}, nil
 }
 
 func (s threads) ListThreads(_ context.Context, req *arbev1.ListThreadsRequest) (*arbev1.ListThreadsResponse, error) {

@@ -13,8 +13,9 @@ import (
 
 func devicePath(code string) string { return "/login/device?code=" + url.QueryEscape(code) }
 
-func threadPath(id string) string { return "/threads/" + url.PathEscape(id) }
-func housePath(id string) string  { return "/houses/" + url.PathEscape(id) }
+func threadPath(id string) string             { return "/threads/" + url.PathEscape(id) }
+func exportPath(thread, format string) string { return threadPath(thread) + "/export?format=" + format }
+func housePath(id string) string              { return "/houses/" + url.PathEscape(id) }
 
 // entryPath returns the path of the entry at a position of a log. The fragment marks the entry. The query is for browsers
 // without the script, because a server never sees the fragment.

@@ -80,19 +80,28 @@ func (s services) bytesOf(ctx context.Context, artifact string, most int64) ([]b
 }
 
 type sessionKey struct{}
+type agentKey struct{}
 
 // withSession makes every call under ctx act for a session.
 func withSession(ctx context.Context, session string) context.Context {
 	return context.WithValue(ctx, sessionKey{}, session)
 }
 
-// asCaller sends the browser's session with every call.
+// withAgent makes every call under ctx name the browser that a reader uses.
+func withAgent(ctx context.Context, r *http.Request) context.Context {
+	return context.WithValue(ctx, agentKey{}, r.UserAgent())
+}
+
+// asCaller sends the browser's session and name with every call.
 type asCaller struct{}
 
 func (asCaller) show(ctx context.Context, h http.Header) {
 	if session, _ := ctx.Value(sessionKey{}).(string); session != "" {
 		// Use the cookie name that the services accept whether or not browsers use https.
 		h.Set("Cookie", (&http.Cookie{Name: "__Host-" + sessionCookie, Value: session}).String())
+	}
+	if agent, _ := ctx.Value(agentKey{}).(string); agent != "" {
+		h.Set("User-Agent", agent)
 	}
 }
 

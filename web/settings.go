@@ -15,7 +15,7 @@ import (
 )
 
 // The pages of a house's settings: members (members.go), bots (bots.go), environments (environments.go), API keys
-// (keys.go), models (models.go), secrets (secrets.go) and the audit log (audit.go). They work without a script.
+// (keys.go), models (models.go), secrets (secrets.go), retention (retention.go) and the audit log (audit.go). They work without a script.
 
 // everyMember reads up to a thousand members of a house, oldest first.
 func (a *app) everyMember(ctx context.Context, house string) (members []*arbev1.Member, err error) {

@@ -5,14 +5,14 @@ import "slices"
 // settingsPage is one page of the settings. Path is the last part of its address.
 type settingsPage struct{ Path, Title string }
 
-var settingsPages = []settingsPage{{"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"sandboxes", "Sandboxes"}, {"keys", "API keys"}, {"models", "Models"}, {"secrets", "Secrets"}, {"audit", "Audit log"}}
+var settingsPages = []settingsPage{{"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"sandboxes", "Sandboxes"}, {"keys", "API keys"}, {"models", "Models"}, {"secrets", "Secrets"}, {"retention", "Retention"}, {"audit", "Audit log"}}
 
-// tabsOf returns the pages for the reader. Only owners may read the audit log.
+// tabsOf returns the pages for the reader. Only owners may see what the house keeps, and the audit log.
 func tabsOf(f layout) []settingsPage {
 	if f.isOwner() {
 		return settingsPages
 	}
-	return settingsPages[:len(settingsPages)-1]
+	return settingsPages[:len(settingsPages)-2]
 }
 
 // settingsTab returns the page of [settingsPages] with a path.

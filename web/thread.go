@@ -26,11 +26,11 @@ func (a *app) thread(w http.ResponseWriter, r *http.Request) error {
 
 func (a *app) threadView(r *http.Request) (threadView, error) {
 	v := threadView{NewID: newID(), DetailsFolded: detailsFolded(r)}
-	res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})
+	res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread"), Usage: true})
 	if err != nil {
 		return v, err
 	}
-	v.Thread = res.Thread
+	v.Thread, v.Used = res.Thread, res.Used
 	g, ctx := guard.NewGroup(r.Context())
 	g.Go(func() (err error) {
 		v.Window, err = a.window(ctx, v.Thread, r.URL.Query())

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -15,6 +16,7 @@ const maxKids, shownKids = 100, 8
 type threadView struct {
 	Layout    layout
 	Thread    *arbev1.Thread
+	Used      *arbev1.ThreadUsage
 	Workplace workplace
 	Relatives relatives
 	// Artifacts are the artifacts of the thread.
@@ -107,4 +109,18 @@ func answered(partner string) string {
 		return ""
 	}
 	return ", and " + partner + " answers"
+}
+
+// contextTitle says how much a model read at its last call.
+func contextTitle(u *arbev1.ThreadUsage) string {
+	text := clip(u.Model, maxWord) + " read " + grouped(int(u.ContextTokens))
+	if u.ContextWindow > 0 {
+		text += " of " + grouped(int(u.ContextWindow))
+	}
+	return text + " tokens at its last call"
+}
+
+// costWords formats what a thread has cost.
+func costWords(u *arbev1.ThreadUsage) string {
+	return costText(entry.TurnUsage{CostMicros: int64(u.Usd * 1e6), CostUnknown: u.UsdUnknown})
 }

@@ -10,6 +10,8 @@
 // in the same way for a page (thread.go), for older entries (entries.go) and for the live tail (tail.go); row.go has the view
 // of each.
 //
+// A large component that several functions show is marked go:noinline. The compiler would otherwise copy it into each of them.
+//
 // The rules to remember: a page is complete and useful without a script; text that people wrote reaches HTML only through
 // templ's escaping, the Markdown sanitizer or the terminal renderer, and never becomes part of a Datastar expression; and a
 // live event is harmless when it arrives twice (tail.go explains how).
@@ -75,6 +77,8 @@ func (a *app) commonRoutes() []route {
 		{"GET /login/device", a.page(a.device)},
 		{"POST /login/device", a.page(a.answerDevice)},
 		{"POST /logout", a.page(a.logout)},
+		{"GET /sessions", a.page(a.sessions)},
+		{"POST /sessions", a.page(a.endSessions)},
 		{"POST /theme", a.open(a.theme)},
 		{"GET /join", a.open(a.join)},
 		{"POST /join", a.open(a.accept)},
@@ -118,6 +122,8 @@ func (a *app) houseRoutes() []route {
 		{"POST /houses/{house}/models/servers", a.page(a.addServer)},
 		{"POST /houses/{house}/models/servers/{name}/remove", a.page(a.removeServer)},
 		{"GET /houses/{house}/audit", a.page(a.audit)},
+		{"GET /houses/{house}/retention", a.page(a.retention)},
+		{"POST /houses/{house}/retention", a.page(a.setRetention)},
 		{"GET /houses/{house}/secrets", a.page(a.secrets)},
 		{"POST /houses/{house}/secrets", a.page(a.setSecret)},
 		{"POST /houses/{house}/secrets/{name}/delete", a.page(a.deleteSecret)},
@@ -158,6 +164,7 @@ func (a *app) threadRoutes() []route {
 		{"POST /threads/{thread}/entries/{seq}/fork", a.page(a.forkThread)},
 		{"POST /threads/{thread}/entries/{seq}/again", a.page(a.runAgain)},
 		{"GET /threads/{thread}/artifacts", a.page(a.artifacts)},
+		{"GET /threads/{thread}/export", a.page(a.exportThread)},
 		{"GET /threads/{thread}/preview", a.page(a.preview)},
 		{"POST /threads/{thread}/preview", a.page(a.openPreview)},
 		{"GET /threads/{thread}/terminal", a.page(a.terminal)},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -26,7 +27,7 @@ func agentCreate(a *app) *cobra.Command {
 				return err
 			}
 			made := created.GetAgent()
-			return a.show(made.GetId(), viewAgent(made), made.GetId)
+			return a.show(made.GetId(), export.ViewAgent(made), made.GetId)
 		}),
 	}
 	a.houseFlag(cmd, &req.HouseId)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
@@ -25,7 +26,7 @@ func agentList(a *app) *cobra.Command {
 			}
 			rows := make([]row, len(agents))
 			for i, g := range agents {
-				rows[i] = row{g.GetId(), viewAgent(g), []string{g.GetId(), g.GetName(), g.GetKind(), g.GetRuntime(), a.when(g.GetCreatedAt().AsTime())}}
+				rows[i] = row{g.GetId(), export.ViewAgent(g), []string{g.GetId(), g.GetName(), g.GetKind(), g.GetRuntime(), a.when(g.GetCreatedAt().AsTime())}}
 			}
 			return a.list([]string{"ID", "NAME", "KIND", "RUNTIME", "CREATED"}, rows)
 		}),

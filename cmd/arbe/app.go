@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -18,8 +17,7 @@ import (
 	"os/exec"
 	"sync/atomic"
 
-	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/lazyregexp"
+	"github.com/arbe-dev/arbe/internal/export"
 )
 
 // app is what every verb works with: the person's streams and flags, and the way to the server.
@@ -70,14 +68,7 @@ func (a *app) printJSON(view any) error {
 	if a.filter != nil {
 		return a.filter.print(a.signals.next(), a.out, view)
 	}
-	return encodeJSON(a.out, view)
-}
-
-// encodeJSON writes a value as one line of JSON. It does not escape HTML, because the output is not for a browser.
-func encodeJSON(w io.Writer, value any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(value)
+	return export.EncodeJSON(a.out, view)
 }
 
 // row is one item of a list: its id, its view for programs, and its columns for people.
@@ -106,7 +97,7 @@ func (a *app) list(header []string, rows []row) error {
 			r.columns = []string{r.id}
 		}
 		for i, c := range r.columns {
-			r.columns[i] = oneLine(c)
+			r.columns[i] = export.OneLine(c)
 		}
 		fmt.Fprintln(w, strings.Join(r.columns, "\t"))
 	}
@@ -152,28 +143,6 @@ func isTerminal(stream any) bool {
 	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// colours are the escape sequences that only colour the text after them.
-var colours = lazyregexp.New("\x1b\\[[0-9;:]*m")
-
-// printable makes other people's text safe for a terminal, because invisible characters can change what the terminal shows
-// and does. It drops colours, and replaces every other invisible character except newline and tab by a mark.
-func printable(text string) string {
-	return entry.Visible(colours.ReplaceAllString(text, ""), func(r rune) string {
-		switch r {
-		case '\n', '\t':
-			return string(r)
-		case '\r':
-			return ""
-		}
-		return "\uFFFD"
-	})
-}
-
-// oneLine is like [printable], for a cell of a table, which a newline or a tab would end.
-func oneLine(text string) string {
-	return strings.NewReplacer("\n", " ", "\t", " ").Replace(printable(text))
 }
 
 // signals handles each Ctrl-C and SIGTERM that the process gets. The first signal ends the verb's context, unless the verb

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -138,7 +139,7 @@ func approvalList(a *app) *cobra.Command {
 			rows := make([]row, len(list))
 			for i, p := range list {
 				rows[i] = row{p.GetId(), viewApproval(p), []string{
-					p.GetId(), p.GetAgentName(), callLine(entry.PiBlock{Name: p.GetTool(), Arguments: json.RawMessage(p.GetArguments())}),
+					p.GetId(), p.GetAgentName(), export.Call(entry.PiBlock{Name: p.GetTool(), Arguments: json.RawMessage(p.GetArguments())}),
 					first(p.GetThreadName(), p.GetThreadId()), a.when(p.GetAskedAt().AsTime()),
 				}}
 			}
@@ -164,9 +165,9 @@ func approvalShow(a *app) *cobra.Command {
 				return err
 			}
 			return a.show(p.GetId(), viewApproval(p), func() string {
-				lines := append([]string{p.GetAgentName() + " asks whether it may call " + p.GetTool()}, argumentLines(json.RawMessage(p.GetArguments()), 0)...)
+				lines := append([]string{p.GetAgentName() + " asks whether it may call " + p.GetTool()}, export.Arguments(json.RawMessage(p.GetArguments()), 0)...)
 				lines = append(lines, "state: "+stateOf(p))
-				return printable(strings.Join(lines, "\n"))
+				return export.Printable(strings.Join(lines, "\n"))
 			})
 		}),
 	}
@@ -227,7 +228,7 @@ func answers(a *app, verdict arbev1.Verdict, cmd *cobra.Command) *cobra.Command 
 		}
 		p = done.GetApproval()
 		return a.show(p.GetId(), viewApproval(p), func() string {
-			return p.GetState() + ": " + oneLine(first(p.GetAgentName(), "the bot")) + " in thread " + p.GetThreadId()
+			return p.GetState() + ": " + export.OneLine(first(p.GetAgentName(), "the bot")) + " in thread " + p.GetThreadId()
 		})
 	})
 	a.houseFlag(cmd, &house)

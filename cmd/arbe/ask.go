@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/proto/arbe"
@@ -250,7 +251,7 @@ func (q *asking) stop(ctx context.Context) {
 	defer cancel()
 	_, err := q.client.Threads.StopTurn(ctx, &arbev1.StopTurnRequest{ThreadId: q.asked.Thread, TurnId: turn})
 	if err != nil && ctx.Err() == nil {
-		q.app.say("arbe: the bot cannot be stopped: %s", printable(q.app.explain(err).Error()))
+		q.app.say("arbe: the bot cannot be stopped: %s", export.Printable(q.app.explain(err).Error()))
 	}
 }
 
@@ -271,7 +272,7 @@ func (q *asking) take(ctx context.Context, p arbe.Piece) error {
 				q.stop(ctx)
 			}
 		}
-		return q.tell(stepLines(p.Entry))
+		return q.tell(export.Steps(p.Entry))
 	case p.Again:
 		return q.tell([]string{"the model was cut off and begins again"})
 	case p.Text != "":
@@ -291,7 +292,7 @@ func (q *asking) tell(lines []string) error {
 		return err
 	}
 	for _, line := range lines {
-		q.app.say("%s", q.app.dimErr(oneLine(line)))
+		q.app.say("%s", q.app.dimErr(export.OneLine(line)))
 	}
 	return nil
 }
@@ -322,7 +323,7 @@ func (q *asking) print(text string) error {
 	}
 	text = q.escape + text
 	q.escape = escapeBegun.FindString(text)
-	text = printable(strings.TrimSuffix(text, q.escape))
+	text = export.Printable(strings.TrimSuffix(text, q.escape))
 	if text == "" {
 		return nil
 	}
@@ -432,7 +433,7 @@ func (q *asking) end() error {
 		return err
 	}
 	if q.answer.Outcome != arbe.Answered && !q.app.json {
-		fmt.Fprintf(q.app.err, "arbe: %s\n", printable(fault.New(fault.Internal, q.answer.Message, q.answer.Next).Error()))
+		fmt.Fprintf(q.app.err, "arbe: %s\n", export.Printable(fault.New(fault.Internal, q.answer.Message, q.answer.Next).Error()))
 	}
 	if s := q.answer.Summary; s != nil && !q.app.json {
 		q.app.say("%s", q.app.dimErr(summaryOf(s).Foot()))

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -54,7 +55,7 @@ func (a *app) runningCommand(ctx context.Context, c *arbe.Client, thread, prefix
 	}
 	ended := map[string]bool{}
 	for _, e := range slices.Backward(got.GetEntries()) {
-		payload, _ := decode(e)
+		payload, _ := export.Decode(e)
 		switch p := payload.(type) {
 		case entry.CommandResult:
 			ended[p.CommandID] = true

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -25,15 +26,15 @@ func authStatus(a *app) *cobra.Command {
 				return err
 			}
 			view := struct {
-				Host       string     `json:"host"`
-				Why        string     `json:"why"`
-				Credential string     `json:"credential,omitempty"` // where it is stored
-				Profile    string     `json:"profile,omitempty"`
-				Agent      *agentView `json:"agent,omitempty"`
+				Host       string        `json:"host"`
+				Why        string        `json:"why"`
+				Credential string        `json:"credential,omitempty"` // where it is stored
+				Profile    string        `json:"profile,omitempty"`
+				Agent      *export.Agent `json:"agent,omitempty"`
 			}{Host: t.Host, Why: t.Why, Credential: t.Credential, Profile: t.Profile}
 			who, callErr := c.Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
 			if callErr == nil {
-				agent := viewAgent(who.GetAgent())
+				agent := export.ViewAgent(who.GetAgent())
 				view.Agent = &agent
 			}
 			err = a.show(view.Host, view, func() string {
@@ -43,7 +44,7 @@ func authStatus(a *app) *cobra.Command {
 				fmt.Fprintf(w, "chosen by\t%s\n", view.Why)
 				fmt.Fprintf(w, "credential\t%s\n", first(view.Credential, "none"))
 				if view.Agent != nil {
-					fmt.Fprintf(w, "you are\t%s (%s)\n", oneLine(view.Agent.Name), view.Agent.Kind)
+					fmt.Fprintf(w, "you are\t%s (%s)\n", export.OneLine(view.Agent.Name), view.Agent.Kind)
 				}
 				w.Flush()
 				return b.String()

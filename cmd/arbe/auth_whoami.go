@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -27,7 +28,7 @@ func authWhoami(a *app) *cobra.Command {
 				return err
 			}
 			view := struct {
-				agentView
+				export.Agent
 				Credential string     `json:"credential"`
 				HouseID    string     `json:"house_id,omitempty"`
 				ThreadID   string     `json:"thread_id,omitempty"`
@@ -35,11 +36,11 @@ func authWhoami(a *app) *cobra.Command {
 				ExpiresAt  *time.Time `json:"expires_at,omitempty"`
 				Host       string     `json:"host"`
 			}{
-				viewAgent(who.GetAgent()), who.GetCredential(), who.GetHouseId(),
-				who.GetThreadId(), who.GetScopes(), optional(who.GetExpiresAt()), t.Host,
+				export.ViewAgent(who.GetAgent()), who.GetCredential(), who.GetHouseId(),
+				who.GetThreadId(), who.GetScopes(), export.Optional(who.GetExpiresAt()), t.Host,
 			}
 			return a.show(view.ID, view, func() string {
-				text := fmt.Sprintf("%s (%s) at %s\nagent %s, credential %s", oneLine(view.Name), view.Kind, view.Host, view.ID, view.Credential)
+				text := fmt.Sprintf("%s (%s) at %s\nagent %s, credential %s", export.OneLine(view.Name), view.Kind, view.Host, view.ID, view.Credential)
 				switch {
 				case view.ThreadID != "":
 					text += fmt.Sprintf(" for thread %s: %s", view.ThreadID, strings.Join(view.Scopes, ", "))

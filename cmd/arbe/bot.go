@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -13,7 +14,7 @@ import (
 // note prints on stderr which settings of a bot have no effect.
 func (a *app) note(words string) {
 	if words != "" {
-		a.say("arbe: %s", printable(words))
+		a.say("arbe: %s", export.Printable(words))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
@@ -29,7 +30,7 @@ func botShow(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(b.GetId(), viewBot(b), func() string { return printable(string(text)) })
+			return a.show(b.GetId(), viewBot(b), func() string { return export.Printable(string(text)) })
 		}),
 	}
 	a.houseFlag(cmd, &house)

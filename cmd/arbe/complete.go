@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -39,7 +40,7 @@ func (a *app) proposes(values completer) cobra.CompletionFunc {
 func proposals(all []thing, typed string) (found []cobra.Completion) {
 	for _, t := range all {
 		if strings.HasPrefix(t.id, typed) {
-			found = append(found, cobra.CompletionWithDesc(t.id, oneLine(t.name)))
+			found = append(found, cobra.CompletionWithDesc(t.id, export.OneLine(t.name)))
 		}
 	}
 	if typed == "" {
@@ -48,7 +49,7 @@ func proposals(all []thing, typed string) (found []cobra.Completion) {
 	for i, t := range all {
 		same := func(other thing) bool { return other.name == t.name }
 		unique := slices.IndexFunc(all, same) == i && !slices.ContainsFunc(all[i+1:], same)
-		if unique && strings.HasPrefix(t.name, typed) && oneLine(t.name) == t.name {
+		if unique && strings.HasPrefix(t.name, typed) && export.OneLine(t.name) == t.name {
 			found = append(found, cobra.CompletionWithDesc(t.name, t.id))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/server"
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
@@ -84,9 +85,9 @@ func (a *app) showFindings(found []finding) error {
 			if a.quiet && f.Status != problem {
 				continue
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\n", f.Status, f.Part, oneLine(f.Says))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", f.Status, f.Part, export.OneLine(f.Says))
 			if f.Next != "" {
-				fmt.Fprintf(w, "\t\t→ %s\n", oneLine(f.Next))
+				fmt.Fprintf(w, "\t\t→ %s\n", export.OneLine(f.Next))
 			}
 		}
 		w.Flush()

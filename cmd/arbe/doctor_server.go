@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -92,7 +93,7 @@ func (e *examination) server(ctx context.Context) (found []finding) {
 		return append(found, e.failed("credential", err))
 	}
 	e.usable = true
-	found = append(found, finding{Part: "credential", Status: fine, Says: fmt.Sprintf("you are %s (%s), by %s", who.GetAgent().GetName(), viewAgent(who.GetAgent()).Kind, e.target.Credential)})
+	found = append(found, finding{Part: "credential", Status: fine, Says: fmt.Sprintf("you are %s (%s), by %s", who.GetAgent().GetName(), export.ViewAgent(who.GetAgent()).Kind, e.target.Credential)})
 	return append(found, e.models(ctx)...)
 }
 

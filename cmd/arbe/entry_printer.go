@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -33,7 +34,7 @@ type entryPrinter struct {
 func (p *entryPrinter) entry(ctx context.Context, e *arbev1.Entry) (err error) {
 	switch {
 	case p.app.json:
-		return p.app.printJSON(viewEntry(e))
+		return p.app.printJSON(export.ViewEntry(e))
 	case p.app.quiet:
 		_, err = fmt.Fprintln(p.app.out, e.GetId())
 	default:
@@ -46,23 +47,23 @@ func (p *entryPrinter) entry(ctx context.Context, e *arbev1.Entry) (err error) {
 		} else if text, err = p.step(e, text); err != nil {
 			return err
 		}
-		if reactions := reactionLine(e.GetState()); reactions != "" {
+		if reactions := export.Reactions(e.GetState()); reactions != "" {
 			text = strings.TrimRight(text, "\n") + "\n[" + reactions + "]"
 		}
 		p.endLine()
-		_, err = fmt.Fprintf(p.app.out, "%s\n%s\n\n", p.app.dim(p.head(ctx, e)), printable(strings.TrimRight(text, "\n")))
+		_, err = fmt.Fprintf(p.app.out, "%s\n%s\n\n", p.app.dim(p.head(ctx, e)), export.Printable(strings.TrimRight(text, "\n")))
 	}
 	return err
 }
 
 // head returns the line above an entry: its position, author, time and, unless it is a chat, its type.
 func (p *entryPrinter) head(ctx context.Context, e *arbev1.Entry) string {
-	head := fmt.Sprintf("#%d  %s  %s", e.GetSeq(), oneLine(p.author(ctx, e.GetAuthorAgentId())), p.app.when(e.GetTs().AsTime()))
+	head := fmt.Sprintf("#%d  %s  %s", e.GetSeq(), export.OneLine(p.author(ctx, e.GetAuthorAgentId())), p.app.when(e.GetTs().AsTime()))
 	if became := e.GetState(); became.GetText() != "" {
 		head += "  edited"
 	}
 	if e.GetType() != (entry.Chat{}).Type() {
-		head += "  " + oneLine(e.GetType())
+		head += "  " + export.OneLine(e.GetType())
 	}
 	return head
 }
@@ -98,7 +99,7 @@ func (p *entryPrinter) built(d *arbev1.Delta) error {
 	}
 	for _, step := range entry.BootSteps(d.GetData()) {
 		p.endLine()
-		if _, err := io.WriteString(p.app.out, p.app.dim(printable(step)+" …")); err != nil {
+		if _, err := io.WriteString(p.app.out, p.app.dim(export.Printable(step)+" …")); err != nil {
 			return err
 		}
 		p.builds = true
@@ -124,7 +125,7 @@ func (p *entryPrinter) written(turn string, d *arbev1.Delta) error {
 // step returns the part of an entry's text that was not shown while a bot wrote it, and shows the rest.
 func (p *entryPrinter) step(e *arbev1.Entry, text string) (string, error) {
 	turn, wrote, foot := "", "", ""
-	payload, _ := decode(e)
+	payload, _ := export.Decode(e)
 	switch s := payload.(type) {
 	case entry.PiAssistant:
 		turn, wrote = s.Turn, s.Text()
@@ -174,7 +175,7 @@ func (p *entryPrinter) endLine() {
 
 // finish shows the rest of a command's output, and returns the text about the command's end.
 func finish(shown *output, result *arbev1.Entry) (string, error) {
-	p, _ := decode(result)
+	p, _ := export.Decode(result)
 	r, ok := p.(entry.CommandResult)
 	if !ok {
 		return plain(result), nil
@@ -182,7 +183,7 @@ func finish(shown *output, result *arbev1.Entry) (string, error) {
 	return strings.TrimPrefix(r.Error+"\n["+r.Outcome()+"]", "\n"), shown.rest(r)
 }
 
-// liveWriter prints a command's output, after [printable] has made it safe.
+// liveWriter prints a command's output, after [export.Printable] has made it safe.
 type liveWriter struct{ *entryPrinter }
 
 func (w liveWriter) Write(text []byte) (int, error) {
@@ -193,7 +194,7 @@ func (w liveWriter) Write(text []byte) (int, error) {
 		w.endLine()
 	}
 	w.midLine = !strings.HasSuffix(string(text), "\n")
-	_, err := io.WriteString(w.app.out, printable(string(text)))
+	_, err := io.WriteString(w.app.out, export.Printable(string(text)))
 	return len(text), err
 }
 
@@ -219,9 +220,9 @@ func (p *entryPrinter) author(ctx context.Context, id string) string {
 // plain returns an entry in plain words. For an unknown kind it returns the payload, because a newer server may have written
 // it.
 func plain(e *arbev1.Entry) string {
-	p, ok := decode(e)
+	p, ok := export.Decode(e)
 	if asked, is := p.(entry.PermissionAsked); is {
-		return strings.Join(askedLines(asked, "the bot"), "\n")
+		return strings.Join(export.Asked(asked, "the bot"), "\n")
 	}
 	if ok {
 		return p.Plain()

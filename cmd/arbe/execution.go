@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -63,7 +64,7 @@ func (e *execution) run(ctx context.Context) error {
 	opts := []arbe.RunOption{
 		arbe.OnStart(func(started *arbev1.RunCommandResponse) {
 			if result = started.GetResultId(); e.app.json {
-				if err := e.printJSON(viewEntry(started.GetEntry())); err != nil {
+				if err := e.printJSON(export.ViewEntry(started.GetEntry())); err != nil {
 					stop(err) // a command without output gives no other chance to notice the error
 				}
 			}
@@ -73,7 +74,7 @@ func (e *execution) run(ctx context.Context) error {
 			notices.heard()
 			if d := event.GetDelta(); d.GetEntryId() == result && !e.separate {
 				return e.show(d)
-			} else if p, _ := decode(event.GetEntry()); p != nil {
+			} else if p, _ := export.Decode(event.GetEntry()); p != nil {
 				e.notes(p)
 			}
 			return nil
@@ -105,7 +106,7 @@ func (e *execution) run(ctx context.Context) error {
 		return e.unwritten(err)
 	}
 	if incomplete != nil {
-		fmt.Fprintf(e.app.err, "arbe: the output is not complete: only its first %d bytes are here: %s\n", incomplete.Position, printable(e.app.explain(incomplete.Err).Error()))
+		fmt.Fprintf(e.app.err, "arbe: the output is not complete: only its first %d bytes are here: %s\n", incomplete.Position, export.Printable(e.app.explain(incomplete.Err).Error()))
 		if ended.ArtifactID != "" {
 			fmt.Fprintf(e.app.err, "arbe: what the log keeps of it: arbe artifact get %s\n", ended.ArtifactID)
 		}
@@ -118,7 +119,7 @@ func (e *execution) run(ctx context.Context) error {
 func (e *execution) cancel(ctx context.Context, with arbev1.Signal) bool {
 	_, err := e.client.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: e.req.GetThreadId(), CommandId: e.req.GetId(), Signal: with})
 	if err != nil && ctx.Err() == nil {
-		e.say("the command cannot be cancelled: %s", printable(e.app.explain(err).Error()))
+		e.say("the command cannot be cancelled: %s", export.Printable(e.app.explain(err).Error()))
 	}
 	return err == nil
 }
@@ -188,21 +189,21 @@ func (e *execution) notes(p entry.Payload) {
 		}
 	case entry.HostRefused:
 		if p.CommandID == e.req.GetId() {
-			e.say("%s", printable(p.Plain()))
+			e.say("%s", export.Printable(p.Plain()))
 		}
 	}
 }
 
 // end prints the output that was not shown live, and returns the command's exit code, or a [*arbe.WriteError].
 func (e *execution) end(result *arbev1.Entry) error {
-	payload, _ := decode(result)
+	payload, _ := export.Decode(result)
 	r, ok := payload.(entry.CommandResult)
 	if !ok {
 		return fault.New(fault.Internal, "this arbe does not know the kind of entry with which the server reports the end of the command", "update this arbe to the server's version")
 	}
 	switch {
 	case e.app.json:
-		if err := e.printJSON(viewEntry(result)); err != nil {
+		if err := e.printJSON(export.ViewEntry(result)); err != nil {
 			return err
 		}
 	case !e.separate:
@@ -219,7 +220,7 @@ func (e *execution) end(result *arbev1.Entry) error {
 	}
 	switch {
 	case r.Error != "":
-		fmt.Fprintf(e.app.err, "arbe: %s\n", printable(r.Error))
+		fmt.Fprintf(e.app.err, "arbe: %s\n", export.Printable(r.Error))
 		return exitCode(exitNotRun)
 	case r.Cancelled:
 		e.say("%s", r.Outcome())
@@ -233,7 +234,7 @@ func (e *execution) end(result *arbev1.Entry) error {
 	const noProgram = 127
 	if argv := e.req.GetArgv().GetArgs(); r.ExitCode == noProgram && len(argv) == 1 && strings.ContainsAny(argv[0], " \t\n") {
 		// In a pipe too: nothing has run, and the sandbox's own words ("command not found") do not say why.
-		e.app.say("arbe: the whole of %q was taken for the name of a program; give a line for the shell with -c", printable(argv[0]))
+		e.app.say("arbe: the whole of %q was taken for the name of a program; give a line for the shell with -c", export.Printable(argv[0]))
 	}
 	if e.wantedTerminal && r.ExitCode == 0 && r.OutputBytes == 0 && r.DurationMS < 2000 && asksForTerminal(argv0(e.req)) {
 		e.say("its stdin was empty; arbe x -it gives it this terminal")
@@ -261,5 +262,5 @@ func (a *app) runDetached(ctx context.Context, c *arbe.Client, req *arbev1.RunCo
 		return err
 	}
 	id := started.GetEntry().GetId()
-	return a.show(id, viewEntry(started.GetEntry()), func() string { return id })
+	return a.show(id, export.ViewEntry(started.GetEntry()), func() string { return id })
 }

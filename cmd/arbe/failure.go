@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
@@ -48,14 +49,14 @@ func (a *app) report(e *fault.Error, asJSON bool) {
 	if asJSON {
 		a.printError(e)
 	} else {
-		fmt.Fprintf(a.err, "arbe: %s\n", printable(e.Error()))
+		fmt.Fprintf(a.err, "arbe: %s\n", export.Printable(e.Error()))
 	}
 }
 
 // printError writes an error for programs: {"error":{"code":…,"reason":…,"message":…,"next":…}}.
 func (a *app) printError(e *fault.Error) {
 	// Ignore the error: if stderr cannot be written, it has no other place to go.
-	_ = encodeJSON(a.err, map[string]fault.Body{"error": e.Body()})
+	_ = export.EncodeJSON(a.err, map[string]fault.Body{"error": e.Body()})
 }
 
 // explain turns any error of a verb into one that a person can act on.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/itchyny/gojq"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -69,7 +70,7 @@ func (f *filter) print(ctx context.Context, out io.Writer, view any) error {
 			line = string(text)
 		}
 		if terminal {
-			line = printable(line)
+			line = export.Printable(line)
 		}
 		if _, err := io.WriteString(out, line+"\n"); err != nil {
 			return err
@@ -96,7 +97,7 @@ func unfiltered(ctx context.Context, err error) error {
 // plainJSON returns a view as the maps, slices and scalars that --json would print. Numbers stay exact.
 func plainJSON(view any) (value any, err error) {
 	var text bytes.Buffer
-	if err := encodeJSON(&text, view); err != nil {
+	if err := export.EncodeJSON(&text, view); err != nil {
 		return nil, err
 	}
 	dec := json.NewDecoder(&text)

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -143,20 +144,20 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 // showLogin prints who has logged in, and where.
 func (a *app) showLogin(in loggedIn, host, profileName string) error {
 	view := struct {
-		Profile   string     `json:"profile"`
-		Host      string     `json:"host"`
-		Agent     agentView  `json:"agent"`
-		House     *houseView `json:"house,omitempty"`      // the house of the invite
-		ExpiresAt *time.Time `json:"expires_at,omitempty"` // the expiry of a link's session
-	}{Profile: profileName, Host: host, Agent: viewAgent(in.agent), ExpiresAt: optional(in.expires)}
+		Profile   string       `json:"profile"`
+		Host      string       `json:"host"`
+		Agent     export.Agent `json:"agent"`
+		House     *houseView   `json:"house,omitempty"`      // the house of the invite
+		ExpiresAt *time.Time   `json:"expires_at,omitempty"` // the expiry of a link's session
+	}{Profile: profileName, Host: host, Agent: export.ViewAgent(in.agent), ExpiresAt: export.Optional(in.expires)}
 	if in.house != nil {
 		joined := viewHouse(in.house)
 		view.House = &joined
 	}
 	err := a.show(profileName, view, func() string {
-		text := fmt.Sprintf("logged in at %s as %s; this is profile %s, and in use", host, oneLine(view.Agent.Name), profileName)
+		text := fmt.Sprintf("logged in at %s as %s; this is profile %s, and in use", host, export.OneLine(view.Agent.Name), profileName)
 		if view.House != nil {
-			text = fmt.Sprintf("joined %s (%s) as %s\n%s", oneLine(view.House.Name), view.House.ID, view.House.Role, text)
+			text = fmt.Sprintf("joined %s (%s) as %s\n%s", export.OneLine(view.House.Name), view.House.ID, view.House.Role, text)
 		}
 		return text
 	})

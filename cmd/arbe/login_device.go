@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -39,7 +40,7 @@ func (a *app) loginByCode(ctx context.Context, host string, saved *profiles) (lo
 // clientName is what the page says logs in.
 func clientName() string {
 	machine, err := os.Hostname()
-	if machine = oneLine(machine); err != nil || machine == "" {
+	if machine = export.OneLine(machine); err != nil || machine == "" {
 		return "arbe"
 	}
 	name := []rune("arbe on " + machine)
@@ -49,14 +50,14 @@ func clientName() string {
 // showCode shows the code and the page that approves it. It writes to stderr even with --quiet, because nobody can log in without
 // them, and stdout has the result.
 func (a *app) showCode(host string, begun *arbev1.BeginDeviceLoginResponse) error {
-	page, code := host+oneLine(begun.GetPath()), oneLine(begun.GetUserCode())
+	page, code := host+export.OneLine(begun.GetPath()), export.OneLine(begun.GetUserCode())
 	if a.json {
 		type view struct {
 			URL       string    `json:"url"`
 			UserCode  string    `json:"user_code"`
 			ExpiresAt time.Time `json:"expires_at"`
 		}
-		return encodeJSON(a.err, map[string]view{"login": {page, code, begun.GetExpiresAt().AsTime()}})
+		return export.EncodeJSON(a.err, map[string]view{"login": {page, code, begun.GetExpiresAt().AsTime()}})
 	}
 	_, err := fmt.Fprintf(a.err, "Open this page in a browser, on any machine:\n\n  %s\n\nApprove the login there if the page shows this code: %s\n", page, code)
 	a.say("This waits up to ten minutes. Ctrl-C ends it.")

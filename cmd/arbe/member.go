@@ -4,18 +4,19 @@ import (
 	"context"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 type memberView struct {
-	Agent    agentView `json:"agent"`
-	Role     string    `json:"role"`
-	JoinedAt time.Time `json:"joined_at"`
+	Agent    export.Agent `json:"agent"`
+	Role     string       `json:"role"`
+	JoinedAt time.Time    `json:"joined_at"`
 }
 
 func viewMember(m *arbev1.Member) memberView {
-	return memberView{viewAgent(m.GetAgent()), m.GetRole(), m.GetJoinedAt().AsTime()}
+	return memberView{export.ViewAgent(m.GetAgent()), m.GetRole(), m.GetJoinedAt().AsTime()}
 }
 
 // findMember returns the house to work in, and the id of the member that ref names.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -52,7 +53,7 @@ func modelFallback(a *app) *cobra.Command {
 				return err
 			}
 			if view.Problem != "" {
-				a.say("%s", printable(view.Problem))
+				a.say("%s", export.Printable(view.Problem))
 			} else {
 				a.unverified(view.Unverified)
 			}

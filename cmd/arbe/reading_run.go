@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -31,7 +32,7 @@ func reach(ctx context.Context, c *arbe.Client, thread string) (r reachedRun, er
 // follows processes an entry, and reports whether a run began or ended with it.
 func (r *reachedRun) follows(e *arbev1.Entry) bool {
 	r.fresh = false
-	payload, _ := decode(e)
+	payload, _ := export.Decode(e)
 	changed, ok := payload.(entry.StatusChanged)
 	if !ok || changed.Epoch == 0 || r.status == "" {
 		return false
@@ -82,7 +83,7 @@ func beginsRun(ctx context.Context, c *arbe.Client, thread string, m *arbev1.Que
 	if err != nil || len(page.GetEntries()) == 0 {
 		return false, err
 	}
-	payload, _ := decode(page.GetEntries()[0])
+	payload, _ := export.Decode(page.GetEntries()[0])
 	chat, ok := payload.(entry.Chat)
 	return ok && chat.Run == nil && !chat.Confined, nil
 }

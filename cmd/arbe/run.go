@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -53,7 +54,7 @@ func runTask(a *app) *cobra.Command {
 			}
 			t := made.GetThread()
 			if detach || !follow {
-				return a.show(t.GetId(), viewThread(t), t.GetId)
+				return a.show(t.GetId(), export.ViewThread(t), t.GetId)
 			}
 			a.say("the task is in thread " + t.GetId())
 			return a.watchRun(ctx, c, t.GetId(), 1)
@@ -170,7 +171,7 @@ func (a *app) sayBoot(output []byte) {
 
 // endsRun reports whether an entry ends a run.
 func endsRun(e *arbev1.Entry, epoch int64) bool {
-	payload, _ := decode(e)
+	payload, _ := export.Decode(e)
 	s, ok := payload.(entry.StatusChanged)
 	return ok && s.Epoch == epoch && s.To != "running"
 }
@@ -228,13 +229,13 @@ func runWords(r *arbev1.Run) string {
 		text += " after " + entry.Approximately(r.GetFinishedAt().AsTime().Sub(r.GetStartedAt().AsTime()))
 	}
 	if r.GetError() != "" {
-		text += ": " + printable(r.GetError())
+		text += ": " + export.Printable(r.GetError())
 	}
 	if r.GetLastLines() != "" {
-		text += "\n" + printable(r.GetLastLines())
+		text += "\n" + export.Printable(r.GetLastLines())
 	}
 	if r.GetResult() != "" {
-		text += "\n\n" + printable(r.GetResult())
+		text += "\n\n" + export.Printable(r.GetResult())
 	}
 	if u := r.GetUsage(); u != nil {
 		text += fmt.Sprintf("\n\nits model read %d tokens and wrote %d", u.GetInput()+u.GetCacheRead()+u.GetCacheWrite(), u.GetOutput())

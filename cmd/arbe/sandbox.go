@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -37,8 +38,8 @@ func viewSandbox(s *arbev1.Sandbox) sandboxView {
 	use := s.GetUse()
 	v := sandboxView{
 		ID: s.GetId(), HouseID: s.GetHouseId(), EnvironmentID: s.GetEnvironmentId(), Provider: s.GetProvider(), Status: s.GetStatus(),
-		OwnAccount: s.GetOwnAccount(), Ephemeral: s.GetEphemeral(), CreatedAt: s.GetCreatedAt().AsTime(), DestroyedAt: optional(s.GetDestroyedAt()),
-		Environment: use.GetEnvironmentName(), UsedAt: optional(use.GetUsedAt()), SavedAt: optional(use.GetSavedAt()), ThreadCount: use.GetThreadCount(), DiskBytes: use.GetDiskBytes(),
+		OwnAccount: s.GetOwnAccount(), Ephemeral: s.GetEphemeral(), CreatedAt: s.GetCreatedAt().AsTime(), DestroyedAt: export.Optional(s.GetDestroyedAt()),
+		Environment: use.GetEnvironmentName(), UsedAt: export.Optional(use.GetUsedAt()), SavedAt: export.Optional(use.GetSavedAt()), ThreadCount: use.GetThreadCount(), DiskBytes: use.GetDiskBytes(),
 	}
 	for _, t := range use.GetThreads() {
 		v.Threads = append(v.Threads, t.GetThreadId())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -60,7 +61,7 @@ type savedPartView struct {
 }
 
 func viewSandboxLog(id string, l *arbev1.GetSandboxLogResponse) sandboxLogView {
-	v := sandboxLogView{ID: id, Steps: []sandboxStepView{}, Saved: []savedPartView{}, UsedAt: optional(l.GetUsedAt()), SavedAt: optional(l.GetSavedAt())}
+	v := sandboxLogView{ID: id, Steps: []sandboxStepView{}, Saved: []savedPartView{}, UsedAt: export.Optional(l.GetUsedAt()), SavedAt: export.Optional(l.GetSavedAt())}
 	for _, s := range l.GetSteps() {
 		v.Steps = append(v.Steps, sandboxStepView{Name: s.GetName(), ExitCode: s.GetExitCode(), DurationMS: s.GetDurationMs(), Output: s.GetOutput()})
 	}
@@ -76,13 +77,13 @@ func (v sandboxLogView) text(a *app) string {
 		b.WriteString("it is not known how it was built\n")
 	}
 	for _, s := range v.Steps {
-		fmt.Fprintf(&b, "%s  %.1fs", oneLine(s.Name), float64(s.DurationMS)/1000)
+		fmt.Fprintf(&b, "%s  %.1fs", export.OneLine(s.Name), float64(s.DurationMS)/1000)
 		if s.ExitCode != 0 {
 			fmt.Fprintf(&b, "  failed (exit code %d)", s.ExitCode)
 		}
 		b.WriteByte('\n')
 		if s.Output != "" {
-			b.WriteString("    " + strings.ReplaceAll(printable(s.Output), "\n", "\n    ") + "\n")
+			b.WriteString("    " + strings.ReplaceAll(export.Printable(s.Output), "\n", "\n    ") + "\n")
 		}
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -92,7 +93,7 @@ func (v sandboxLogView) text(a *app) string {
 		fmt.Fprintf(w, "its files were saved %s\n", a.when(*v.SavedAt))
 	}
 	for _, p := range v.Saved {
-		fmt.Fprintf(w, "%s\t%s\t%d files\t%s\t%s\n", oneLine(p.Folder), oneLine(p.Commit), p.Files, p.ArtifactID, oneLine(p.Missing))
+		fmt.Fprintf(w, "%s\t%s\t%d files\t%s\t%s\n", export.OneLine(p.Folder), export.OneLine(p.Commit), p.Files, p.ArtifactID, export.OneLine(p.Missing))
 	}
 	w.Flush()
 	return b.String()

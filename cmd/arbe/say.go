@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -106,7 +107,7 @@ func (f *sayFlags) revise(ctx context.Context, a *app, c *arbe.Client, args []st
 	if err != nil {
 		return err
 	}
-	return a.show(e.GetId(), viewEntry(e), func() string { return fmt.Sprintf("%s entry %d of thread %s", word, e.GetSeq(), thread) })
+	return a.show(e.GetId(), export.ViewEntry(e), func() string { return fmt.Sprintf("%s entry %d of thread %s", word, e.GetSeq(), thread) })
 }
 
 // say says the text of the arguments in their thread, and prints the position of the entry.
@@ -151,7 +152,7 @@ func (f *sayFlags) say(ctx context.Context, a *app, c *arbe.Client, args []strin
 		return err
 	}
 	e := said.GetEntry()
-	return a.show(e.GetId(), viewEntry(e), func() string {
+	return a.show(e.GetId(), export.ViewEntry(e), func() string {
 		what := "entry"
 		if said.GetResultId() != "" {
 			what = "command"

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -41,7 +42,7 @@ func threadCreate(a *app) *cobra.Command {
 				return err
 			}
 			t := created.GetThread()
-			return a.show(t.GetId(), viewThread(t), t.GetId)
+			return a.show(t.GetId(), export.ViewThread(t), t.GetId)
 		}),
 	}
 	flags := cmd.Flags()

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -183,7 +184,7 @@ func (r *reading) past(ctx context.Context, after int64) (int64, error) {
 
 // take prints an entry, and tracks which bots are working.
 func (r *reading) take(ctx context.Context, e *arbev1.Entry) error {
-	payload, _ := decode(e)
+	payload, _ := export.Decode(e)
 	r.follows(e)
 	if r.run.follows(e) {
 		r.said = time.Time{} // the messages so far began the run, or wait for people
@@ -202,7 +203,7 @@ func (r *reading) take(ctx context.Context, e *arbev1.Entry) error {
 
 // follows tracks which turns begin and end, and messages that no bot has begun on.
 func (r *reading) follows(e *arbev1.Entry) {
-	turn, ofTurn := doesTo(e, entry.TurnWork)
+	turn, ofTurn := export.DoesTo(e, entry.TurnWork)
 	switch {
 	case !ofTurn:
 	case turn.Stage == entry.Completes:
@@ -210,11 +211,11 @@ func (r *reading) follows(e *arbev1.Entry) {
 		r.ended[turn.ID] = true
 	case !r.ended[turn.ID]:
 		r.working[turn.ID] = e.GetAuthorAgentId()
-		if named := entry.Agents(domain(e)); len(named) > 0 {
+		if named := entry.Agents(export.Domain(e)); len(named) > 0 {
 			r.working[turn.ID] = named[0]
 		}
 	}
-	chat, ofChat := doesTo(e, entry.ChatWork)
+	chat, ofChat := export.DoesTo(e, entry.ChatWork)
 	switch {
 	case !ofChat:
 	case chat.Stage == entry.Opens && !ofTurn:
@@ -243,21 +244,21 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 		if err := r.speech(ctx, e, p.Turn, p.Text()); err != nil {
 			return err
 		}
-		return r.lines(append(r.thought(p.Thought()), stepLines(e)...))
+		return r.lines(append(r.thought(p.Thought()), export.Steps(e)...))
 	case entry.PiToolResult:
 		if r.ran[entry.CallCommandID(e.GetId())] {
 			return nil // the command's result says more
 		}
-		return r.lines(stepLines(e))
+		return r.lines(export.Steps(e))
 	case entry.Command:
 		if strings.HasPrefix(e.GetId(), entry.TurnPrefix) {
 			return nil // the bot's step has it
 		}
-		return r.line(oneLine(r.author(ctx, e.GetAuthorAgentId())) + ": " + clipLine(p.Plain()))
+		return r.line(export.OneLine(r.author(ctx, e.GetAuthorAgentId())) + ": " + export.Clip(p.Plain()))
 	case entry.CommandResult:
 		result := "  [" + p.Outcome() + "]"
 		if p.Error != "" {
-			result += " " + clipLine(p.Error)
+			result += " " + export.Clip(p.Error)
 		}
 		if r.ran == nil {
 			r.ran = map[string]bool{}
@@ -265,45 +266,33 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 		r.ran[p.CommandID] = true
 		return r.line(result)
 	case entry.ChatEdited:
-		return r.line(oneLine(r.author(ctx, e.GetAuthorAgentId())) + " edited a message; it now says: " + clipLine(p.Text))
+		return r.line(export.OneLine(r.author(ctx, e.GetAuthorAgentId())) + " edited a message; it now says: " + export.Clip(p.Text))
 	case entry.ChatDeleted:
-		return r.line(oneLine(r.author(ctx, e.GetAuthorAgentId())) + " deleted a message")
+		return r.line(export.OneLine(r.author(ctx, e.GetAuthorAgentId())) + " deleted a message")
 	case entry.TurnStarted:
 		return nil // the answer shows the turn
 	case entry.TurnEnded:
-		if err := r.line(oneLine(p.Plain())); err != nil || p.Summary == nil {
+		if err := r.line(export.OneLine(p.Plain())); err != nil || p.Summary == nil {
 			return err
 		}
 		return r.line(p.Summary.Foot())
 	}
 	if payload == nil {
-		return r.line(oneLine(e.GetType()))
+		return r.line(export.OneLine(e.GetType()))
 	}
-	return r.line(clipLine(payload.Plain()))
+	return r.line(export.Clip(payload.Plain()))
 }
 
 // thought returns lines that say that a model thought, or its thinking.
 func (r *reading) thought(text string) []string {
 	if !r.thinking || strings.TrimSpace(text) == "" {
-		return thought(text)
+		return export.Thought(text)
 	}
 	lines := []string{"thought:"}
 	for line := range strings.Lines(text) {
 		lines = append(lines, "  "+strings.TrimRight(line, "\n"))
 	}
 	return lines
-}
-
-// thought returns a line that says how much a model thought. It returns none if it showed no thinking.
-func thought(text string) []string {
-	switch words := len(strings.Fields(text)); words {
-	case 0:
-		return nil
-	case 1:
-		return []string{"thought 1 word"}
-	default:
-		return []string{fmt.Sprintf("thought %d words", words)}
-	}
 }
 
 // speech prints a message, without the part that was printed while a bot wrote it.
@@ -357,7 +346,7 @@ func (r *reading) speaker(ctx context.Context, agent, when string) error {
 	r.endLine()
 	name := "a bot"
 	if agent != "" {
-		name = oneLine(r.author(ctx, agent))
+		name = export.OneLine(r.author(ctx, agent))
 	}
 	_, err := fmt.Fprintf(r.app.out, "\n%s\n", r.app.dim(name+"  "+when))
 	return err
@@ -369,7 +358,7 @@ func (r *reading) line(text string) error { return r.lines([]string{text}) }
 func (r *reading) lines(lines []string) error {
 	r.endLine()
 	for _, line := range lines {
-		if _, err := io.WriteString(r.app.out, r.app.dim(oneLine(line))+"\n"); err != nil {
+		if _, err := io.WriteString(r.app.out, r.app.dim(export.OneLine(line))+"\n"); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -30,7 +31,7 @@ func threadFork(a *app) *cobra.Command {
 				return err
 			}
 			t := made.GetThread()
-			return a.show(t.GetId(), viewThread(t), t.GetId)
+			return a.show(t.GetId(), export.ViewThread(t), t.GetId)
 		}),
 	}
 	flags := cmd.Flags()

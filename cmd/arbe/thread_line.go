@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -10,7 +11,7 @@ import (
 func (a *app) listOfThreads(threads []*arbev1.Thread) error {
 	rows := make([]row, len(threads))
 	for i, t := range threads {
-		rows[i] = row{t.GetId(), viewThread(t), []string{t.GetId(), title(t), doing(t), a.when(t.GetLastActivityAt().AsTime())}}
+		rows[i] = row{t.GetId(), export.ViewThread(t), []string{t.GetId(), title(t), doing(t), a.when(t.GetLastActivityAt().AsTime())}}
 	}
 	return a.list([]string{"ID", "NAME", "STATUS", "LAST ACTIVE"}, rows)
 }
@@ -21,7 +22,7 @@ func doing(t *arbev1.Thread) string {
 	case t.GetOpenApprovals() > 0:
 		return "waits for approval"
 	case r.GetTurnId() != "":
-		return oneLine(first(r.GetAgentName(), "a bot") + " at work")
+		return export.OneLine(first(r.GetAgentName(), "a bot") + " at work")
 	case r != nil:
 		return "running"
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -40,8 +41,8 @@ func threadReact(a *app) *cobra.Command {
 				return err
 			}
 			e := res.GetEntry()
-			return a.show(e.GetId(), viewEntry(e), func() string {
-				return fmt.Sprintf("entry %d of thread %s: %s", e.GetSeq(), thread, first(reactionLine(e.GetState()), "no reactions"))
+			return a.show(e.GetId(), export.ViewEntry(e), func() string {
+				return fmt.Sprintf("entry %d of thread %s: %s", e.GetSeq(), thread, first(export.Reactions(e.GetState()), "no reactions"))
 			})
 		}),
 	}
@@ -63,13 +64,4 @@ func entryID(ctx context.Context, c *arbe.Client, thread, ref string) (string, e
 		return "", fault.Newf(fault.NotFound, "list them with: arbe thread entries list "+thread, "the thread has no entry %d", seq)
 	}
 	return res.GetEntries()[0].GetId(), nil
-}
-
-// reactionLine formats the reactions to an entry on one line: "👍 2  🎉 1".
-func reactionLine(s *arbev1.EntryState) string {
-	var parts []string
-	for _, r := range s.GetReactions() {
-		parts = append(parts, fmt.Sprintf("%s %d", r.GetEmoji(), len(r.GetAgentIds())))
-	}
-	return strings.Join(parts, "  ")
 }

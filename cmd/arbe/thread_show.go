@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -19,11 +20,17 @@ func threadShow(a *app) *cobra.Command {
 		Args:              takes(0, 1, "one thread"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
-			t, err := a.getThread(ctx, c, firstOf(args))
+			id, err := a.threadID(ctx, c, firstOf(args))
 			if err != nil {
 				return err
 			}
-			return a.show(t.GetId(), viewThread(t), func() string { return a.describe(t) })
+			found, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: id, Usage: true})
+			if err != nil {
+				return err
+			}
+			t, used := found.GetThread(), found.GetUsed()
+			view := shownThread{export.ViewThread(t), threadUsageView{used.GetUsd(), used.GetUsdUnknown(), used.GetCalls(), used.GetModel(), used.GetContextTokens(), used.GetContextWindow()}}
+			return a.show(t.GetId(), view, func() string { return a.describe(t) + usedWords(used) })
 		}),
 	}
 }
@@ -34,7 +41,7 @@ func (a *app) describe(t *arbev1.Thread) string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(w, "%s\t%s\n", name, oneLine(value))
+			fmt.Fprintf(w, "%s\t%s\n", name, export.OneLine(value))
 		}
 	}
 	line("thread", t.GetId())
@@ -65,4 +72,39 @@ func origin(t *arbev1.Thread) string {
 		return ""
 	}
 	return fmt.Sprintf("%s at %d", first(from.GetThreadId(), "a deleted thread"), from.GetSeq())
+}
+
+// shownThread is a thread with what its models have used, as JSON.
+type shownThread struct {
+	export.Thread
+	Usage threadUsageView `json:"usage"`
+}
+
+// threadUsageView is the usage of a thread. The cost includes the threads below it.
+type threadUsageView struct {
+	USD        float64 `json:"usd"`
+	USDUnknown bool    `json:"usd_unknown,omitempty"`
+	Calls      int64   `json:"calls"`
+	// Model read ContextTokens at its last call, of at most ContextWindow, which is absent if it is not known.
+	Model         string `json:"model,omitempty"`
+	ContextTokens int64  `json:"context_tokens,omitempty"`
+	ContextWindow int64  `json:"context_window,omitempty"`
+}
+
+// usedWords says what the models of a thread have used, a line each.
+func usedWords(u *arbev1.ThreadUsage) string {
+	if u.GetCalls() == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("cost         $%.2f", u.GetUsd())
+	if u.GetUsdUnknown() {
+		text += ", and calls of models whose price is unknown"
+	}
+	switch {
+	case u.GetContextWindow() > 0:
+		text += fmt.Sprintf("\ncontext      %d%% full: %s read %d of %d tokens", 100*u.GetContextTokens()/u.GetContextWindow(), export.OneLine(u.GetModel()), u.GetContextTokens(), u.GetContextWindow())
+	case u.GetModel() != "":
+		text += fmt.Sprintf("\ncontext      %s read %d tokens", export.OneLine(u.GetModel()), u.GetContextTokens())
+	}
+	return text + "\n"
 }

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -104,7 +105,7 @@ func sameButBeat(had, t *arbev1.Thread) bool {
 
 func (w *threadWatch) line(t *arbev1.Thread) error {
 	if w.app.json {
-		return w.app.printJSON(map[string]any{"thread": viewThread(t)})
+		return w.app.printJSON(map[string]any{"thread": export.ViewThread(t)})
 	}
 	return w.app.listOfThreads([]*arbev1.Thread{t})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -138,7 +139,7 @@ func (w *whyTable) add(v whyView) {
 // read processes a later entry.
 func (w *whyTable) read(e *arbev1.Entry) {
 	id := w.about.GetId()
-	payload, _ := decode(e)
+	payload, _ := export.Decode(e)
 	switch p := payload.(type) {
 	case entry.Chat:
 		if p.Turn != nil {

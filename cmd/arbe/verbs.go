@@ -9,7 +9,7 @@ var verbs = []struct {
 }{
 	{"Threads", []func(*app) *cobra.Command{ask, runTask, inbox, search, thread, say, x, attach, waitFor, cp, port, approval, approve, deny, artifact}},
 	{"Houses", []func(*app) *cobra.Command{house, member, invite, agent, bot, env, sandbox, secret, model}},
-	{"Access", []func(*app) *cobra.Command{login, logout, profileGroup, auth, key, token}},
+	{"Access", []func(*app) *cobra.Command{login, logout, profileGroup, auth, session, key, token}},
 	{"Servers", []func(*app) *cobra.Command{up, serve, migrate, config, doctor, secretKey, signingKey, streamProxy}},
 	{"Others", []func(*app) *cobra.Command{version, completion}},
 }
@@ -33,7 +33,7 @@ func artifact(a *app) *cobra.Command {
 }
 
 func house(a *app) *cobra.Command {
-	return group(a, "house", "List, create and rename houses, limit what their bots cost, and list who changed what", houseList, houseCreate, houseRename, houseLimit, houseAsk, houseAudit)
+	return group(a, "house", "List, create and rename houses, limit what their bots cost and what is kept, and list who changed what", houseList, houseCreate, houseRename, houseLimit, houseRetention, houseAsk, houseAudit)
 }
 
 func member(a *app) *cobra.Command {
@@ -75,6 +75,10 @@ func profileGroup(a *app) *cobra.Command {
 
 func auth(a *app) *cobra.Command {
 	return group(a, "auth", "Show who you are and which server you use", authWhoami, authStatus)
+}
+
+func session(a *app) *cobra.Command {
+	return group(a, "session", "List where you are logged in, and log out there", sessionList, sessionRevoke)
 }
 
 func key(a *app) *cobra.Command {

@@ -1,29 +1,15 @@
 package main
 
 import (
-	"encoding/json"
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
+	"github.com/arbe-dev/arbe/internal/export"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 // The views are the output of --json: the contract's messages with the contract's names, numbers as numbers, times as RFC
 // 3339 text. A field that is not set is left out, unless its comment says otherwise.
-
-type agentView struct {
-	ID      string `json:"id"`
-	Kind    string `json:"kind"`
-	Runtime string `json:"runtime,omitempty"`
-	Name    string `json:"name"`
-	Handle  string `json:"handle,omitempty"` // of a bot, without the @
-}
-
-func viewAgent(a *arbev1.Agent) agentView {
-	return agentView{ID: a.GetId(), Kind: a.GetKind(), Runtime: a.GetRuntime(), Name: a.GetName(), Handle: a.GetHandle()}
-}
 
 type houseView struct {
 	ID                   string    `json:"id"`
@@ -58,7 +44,7 @@ type keyView struct {
 func viewKey(k *arbev1.APIKey) keyView {
 	return keyView{
 		ID: k.GetId(), HouseID: k.GetHouseId(), AgentID: k.GetAgentId(), Name: k.GetName(), CreatedBy: k.GetCreatedBy(), CreatedAt: k.GetCreatedAt().AsTime(),
-		ExpiresAt: optional(k.GetExpiresAt()), RevokedAt: optional(k.GetRevokedAt()), LastUsedAt: optional(k.GetLastUsedAt()),
+		ExpiresAt: export.Optional(k.GetExpiresAt()), RevokedAt: export.Optional(k.GetRevokedAt()), LastUsedAt: export.Optional(k.GetLastUsedAt()),
 	}
 }
 
@@ -68,117 +54,6 @@ type tokenView struct {
 	AgentID   string    `json:"agent_id"`
 	Scopes    []string  `json:"scopes"`
 	ExpiresAt time.Time `json:"expires_at"`
-}
-
-type threadView struct {
-	ID             string      `json:"id"`
-	HouseID        string      `json:"house_id"`
-	StreamID       string      `json:"stream_id"`
-	Name           string      `json:"name"` // always present; empty is untitled
-	Status         string      `json:"status"`
-	Parent         parentView  `json:"parent"`
-	AgentID        string      `json:"agent_id,omitempty"`
-	AnsweringID    string      `json:"answering_agent_id,omitempty"`
-	EnvironmentID  string      `json:"environment_id,omitempty"`
-	SandboxID      string      `json:"sandbox_id,omitempty"`
-	Tags           []string    `json:"tags,omitempty"`
-	Tail           int64       `json:"tail"` // always present; 0 is an empty log
-	PinnedAt       *time.Time  `json:"pinned_at,omitempty"`
-	ForkedFrom     *originView `json:"forked_from,omitempty"`
-	Running        *workView   `json:"running,omitempty"`
-	OpenApprovals  int32       `json:"open_approvals"` // always present
-	CreatedAt      time.Time   `json:"created_at"`
-	UpdatedAt      time.Time   `json:"updated_at"`
-	LastActivityAt time.Time   `json:"last_activity_at"`
-}
-
-// originView has no thread_id once that thread was deleted.
-type originView struct {
-	ThreadID string `json:"thread_id,omitempty"`
-	Seq      int64  `json:"seq"`
-}
-
-// workView has either a command or a turn with its bot.
-type workView struct {
-	CommandID string    `json:"command_id,omitempty"`
-	TurnID    string    `json:"turn_id,omitempty"`
-	AgentID   string    `json:"agent_id,omitempty"`
-	AgentName string    `json:"agent_name,omitempty"`
-	RunEpoch  int64     `json:"run_epoch,omitempty"`
-	Since     time.Time `json:"since"`
-}
-
-type parentView struct {
-	Kind string `json:"kind"`
-	ID   string `json:"id"`
-}
-
-func viewThread(t *arbev1.Thread) threadView {
-	view := threadView{
-		ID: t.GetId(), HouseID: t.GetHouseId(), StreamID: t.GetStreamId(), Name: t.GetName(), Status: t.GetStatus(),
-		Parent:  parentView{Kind: t.GetParent().GetKind(), ID: t.GetParent().GetId()},
-		AgentID: t.GetAgentId(), AnsweringID: t.GetAnsweringAgentId(), EnvironmentID: t.GetEnvironmentId(), SandboxID: t.GetSandboxId(), Tags: t.GetTags(),
-		Tail: t.GetTail(), PinnedAt: optional(t.GetPinnedAt()), CreatedAt: t.GetCreatedAt().AsTime(),
-		UpdatedAt: t.GetUpdatedAt().AsTime(), LastActivityAt: t.GetLastActivityAt().AsTime(),
-		OpenApprovals: t.GetOpenApprovals(),
-	}
-	if from := t.GetForkedFrom(); from != nil {
-		view.ForkedFrom = &originView{from.GetThreadId(), from.GetSeq()}
-	}
-	if r := t.GetRunning(); r != nil {
-		view.Running = &workView{r.GetCommandId(), r.GetTurnId(), r.GetAgentId(), r.GetAgentName(), r.GetRunEpoch(), r.GetSince().AsTime()}
-	}
-	return view
-}
-
-func optional(ts *timestamppb.Timestamp) *time.Time {
-	if ts == nil {
-		return nil
-	}
-	t := ts.AsTime()
-	return &t
-}
-
-// entryView always has all its fields except state; author_agent_id is null for entries of arbe itself.
-type entryView struct {
-	Seq           int64           `json:"seq"`
-	ID            string          `json:"id"`
-	Type          string          `json:"type"`
-	AuthorAgentID *string         `json:"author_agent_id"`
-	Payload       json.RawMessage `json:"payload"`
-	TS            time.Time       `json:"ts"`
-	State         *stateView      `json:"state,omitempty"`
-}
-
-// stateView is what became of a message.
-type stateView struct {
-	Text    string `json:"text,omitempty"`
-	Edits   int32  `json:"edits"`
-	Deleted bool   `json:"deleted"`
-	// ChangedAt is when the message was edited or deleted, or nil if it was not.
-	ChangedAt *time.Time     `json:"changed_at,omitempty"`
-	Reactions []reactionView `json:"reactions,omitempty"`
-}
-
-type reactionView struct {
-	Emoji    string   `json:"emoji"`
-	AgentIDs []string `json:"agent_ids"`
-}
-
-func viewEntry(e *arbev1.Entry) entryView {
-	v := entryView{
-		Seq: e.GetSeq(), ID: e.GetId(), Type: e.GetType(), Payload: json.RawMessage(e.GetPayload()), TS: e.GetTs().AsTime(),
-	}
-	if author := e.GetAuthorAgentId(); author != "" {
-		v.AuthorAgentID = &author
-	}
-	if became := e.GetState(); became != nil {
-		v.State = &stateView{Text: became.GetText(), Edits: became.GetEdits(), Deleted: became.GetDeleted(), ChangedAt: optional(became.GetChangedAt())}
-		for _, r := range became.GetReactions() {
-			v.State.Reactions = append(v.State.Reactions, reactionView{r.GetEmoji(), r.GetAgentIds()})
-		}
-	}
-	return v
 }
 
 // deltaView is a piece of a running command's output. Data that is not UTF-8 text is in base64, because a JSON string
@@ -208,7 +83,7 @@ type secretUseView struct {
 
 func viewSecret(s *arbev1.Secret) secretView {
 	v := secretView{ID: s.GetId(), Name: s.GetName(), CreatedAt: s.GetCreatedAt().AsTime(), SetAt: s.GetSetAt().AsTime(), SetBy: s.GetSetByAgentId(),
-		UsedAt: optional(s.GetUsedAt()), Redacted: s.GetRedacted(), Uses: []secretUseView{}}
+		UsedAt: export.Optional(s.GetUsedAt()), Redacted: s.GetRedacted(), Uses: []secretUseView{}}
 	for _, u := range s.GetUses() {
 		v.Uses = append(v.Uses, secretUseView{u.GetKind(), u.GetName()})
 	}

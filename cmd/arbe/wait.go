@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
@@ -52,12 +53,12 @@ func waitFor(a *app) *cobra.Command {
 				return err
 			}
 			if a.json {
-				if err := a.printJSON(viewEntry(result.Entry)); err != nil {
+				if err := a.printJSON(export.ViewEntry(result.Entry)); err != nil {
 					return err
 				}
-			} else if payload, _ := decode(result.Entry); payload != nil {
+			} else if payload, _ := export.Decode(result.Entry); payload != nil {
 				r, _ := payload.(entry.CommandResult)
-				a.say("%s", printable(r.Outcome()))
+				a.say("%s", export.Printable(r.Outcome()))
 			}
 			switch {
 			case result.Error != "", result.ExitCode < 0 && !result.Cancelled:

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -116,7 +117,7 @@ func (a *app) endTerminal(ctx context.Context, keep bool, thread, command string
 		return err
 	}
 	if result.Error != "" {
-		fmt.Fprintf(a.err, "arbe: %s\n", printable(result.Error))
+		fmt.Fprintf(a.err, "arbe: %s\n", export.Printable(result.Error))
 	}
 	if result.ExitCode < 0 {
 		return exitCode(exitNotRun)
@@ -126,7 +127,7 @@ func (a *app) endTerminal(ctx context.Context, keep bool, thread, command string
 
 // eventPayload returns the payload of an event's entry, if it is of a kind.
 func eventPayload[P entry.Payload](event *arbev1.TailResponse) (p P, ok bool) {
-	payload, _ := decode(event.GetEntry())
+	payload, _ := export.Decode(event.GetEntry())
 	p, ok = payload.(P)
 	return p, ok
 }

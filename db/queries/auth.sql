@@ -28,6 +28,21 @@ insert into login_sessions (hash, agent_id, expires_at) values (@hash, @agent_id
 -- name: DeleteSession :exec
 delete from login_sessions where hash = @hash;
 
+-- name: ListSessions :many
+-- The current agent's sessions that have not ended, newest first.
+select id, client, created_at, last_used_at, expires_at, (hash = @hash)::bool as current from login_sessions
+where agent_id = current_agent() and expires_at > now() order by created_at desc, id limit 200;
+
+-- name: RevokeSession :execrows
+delete from login_sessions where agent_id = current_agent() and id = @id;
+
+-- name: RevokeOtherSessions :execrows
+-- Ends the current agent's sessions but the one with this hash.
+delete from login_sessions where agent_id = current_agent() and hash <> @hash;
+
+-- name: RecordSessionUse :exec
+select note_sessions_used(@hashes::bytea[], @times::timestamptz[], @clients::text[]);
+
 -- name: InsertAPIKey :one
 -- Returns no row if the id is already used.
 insert into api_keys (id, agent_id, house_id, name, hash, expires_at)

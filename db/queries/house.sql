@@ -37,6 +37,8 @@ update houses set
   name = coalesce(sqlc.narg(name), name),
   limits = coalesce(sqlc.narg(limits), limits),
   ask = coalesce(sqlc.narg(ask)::text[], ask),
+  keep_threads_days = coalesce(sqlc.narg(keep_threads_days), keep_threads_days),
+  keep_artifacts_days = coalesce(sqlc.narg(keep_artifacts_days), keep_artifacts_days),
   default_environment_id = case when @set_default::bool then sqlc.narg(default_environment_id) else default_environment_id end
 where id = @id;
 

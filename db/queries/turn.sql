@@ -173,6 +173,22 @@ from spending where house_id = @house_id and day = (now() at time zone 'utc')::d
 select coalesce(sum(micros), 0)::bigint from member_spending
 where house_id = @house_id and day = (now() at time zone 'utc')::date and agent_id = @agent_id::uuid;
 
+-- name: UsedInThread :one
+-- What a thread and those below it have cost, on all days.
+with recursive below as (
+  select t.id from threads t where t.id = @thread_id and t.house_id = @house_id
+  union all
+  select c.id from threads c join below b on c.parent_thread_id = b.id)
+select coalesce(sum(s.charged_micros + s.own_micros), 0)::bigint as cost_micros, coalesce(bool_or(s.cost_unknown), false)::bool as cost_unknown,
+  coalesce(sum(s.calls), 0)::bigint as calls
+from spending s where s.house_id = @house_id and s.thread_id in (select id from below);
+
+-- name: LastModelCall :one
+-- The last call of a model in the turns of a thread.
+select c.model, (c.input + c.cache_read + c.cache_write)::bigint as tokens from turns t join model_calls c on c.turn_id = t.id
+where t.house_id = @house_id and t.thread_id = @thread_id
+order by c.made_at desc limit 1;
+
 -- name: RootUsed :one
 -- The cost of all turns and runs that follow from one entry of a person.
 select (coalesce((select sum(greatest(c.cost_micros, c.charged_micros)) from turns t join model_calls c on c.turn_id = t.id

@@ -344,6 +344,48 @@ func (q *Queries) ListAPIKeysForAllHouses(ctx context.Context, db DBTX, afterTim
 	return items, nil
 }
 
+const listSessions = `-- name: ListSessions :many
+select id, client, created_at, last_used_at, expires_at, (hash = $1)::bool as current from login_sessions
+where agent_id = current_agent() and expires_at > now() order by created_at desc, id limit 200
+`
+
+type ListSessionsRow struct {
+	ID         string
+	Client     string
+	CreatedAt  time.Time
+	LastUsedAt *time.Time
+	ExpiresAt  time.Time
+	Current    bool
+}
+
+// The current agent's sessions that have not ended, newest first.
+func (q *Queries) ListSessions(ctx context.Context, db DBTX, hash []byte) ([]ListSessionsRow, error) {
+	rows, err := db.Query(ctx, listSessions, hash)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListSessionsRow
+	for rows.Next() {
+		var i ListSessionsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Client,
+			&i.CreatedAt,
+			&i.LastUsedAt,
+			&i.ExpiresAt,
+			&i.Current,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockSigningKeys = `-- name: LockSigningKeys :exec
 select pg_advisory_xact_lock(hashtext('arbe.signing_keys'))
 `
@@ -460,6 +502,15 @@ func (q *Queries) RecordAPIKeyUse(ctx context.Context, db DBTX, hashes [][]byte,
 	return err
 }
 
+const recordSessionUse = `-- name: RecordSessionUse :exec
+select note_sessions_used($1::bytea[], $2::timestamptz[], $3::text[])
+`
+
+func (q *Queries) RecordSessionUse(ctx context.Context, db DBTX, hashes [][]byte, times []time.Time, clients []string) error {
+	_, err := db.Exec(ctx, recordSessionUse, hashes, times, clients)
+	return err
+}
+
 const redeemLoginLink = `-- name: RedeemLoginLink :one
 select coalesce(agent_id::text, '')::text as agent_id, outcome::text as outcome
 from redeem_login_link($1, $2, $3)
@@ -523,6 +574,31 @@ update api_keys set revoked_at = now() where agent_id = $1 and name = $2 and rev
 func (q *Queries) RevokeAPIKeys(ctx context.Context, db DBTX, agentID string, name string) error {
 	_, err := db.Exec(ctx, revokeAPIKeys, agentID, name)
 	return err
+}
+
+const revokeOtherSessions = `-- name: RevokeOtherSessions :execrows
+delete from login_sessions where agent_id = current_agent() and hash <> $1
+`
+
+// Ends the current agent's sessions but the one with this hash.
+func (q *Queries) RevokeOtherSessions(ctx context.Context, db DBTX, hash []byte) (int64, error) {
+	result, err := db.Exec(ctx, revokeOtherSessions, hash)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const revokeSession = `-- name: RevokeSession :execrows
+delete from login_sessions where agent_id = current_agent() and id = $1
+`
+
+func (q *Queries) RevokeSession(ctx context.Context, db DBTX, id string) (int64, error) {
+	result, err := db.Exec(ctx, revokeSession, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const saveLoginIdentity = `-- name: SaveLoginIdentity :execrows

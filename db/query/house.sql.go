@@ -112,7 +112,7 @@ func (q *Queries) GetAgent(ctx context.Context, db DBTX, id string) (GetAgentRow
 }
 
 const getHouse = `-- name: GetHouse :one
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.fallback_models, h.ask, coalesce(m.role, '')::text as role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.fallback_models, h.ask, h.keep_threads_days, h.keep_artifacts_days, coalesce(m.role, '')::text as role from houses h
 left join members m on m.house_id = h.id and m.agent_id = current_agent()
 where h.id = $1
 `
@@ -129,6 +129,8 @@ type GetHouseRow struct {
 	BelongsTo            *string
 	FallbackModels       []string
 	Ask                  []string
+	KeepThreadsDays      int32
+	KeepArtifactsDays    int32
 	Role                 string
 }
 
@@ -147,6 +149,8 @@ func (q *Queries) GetHouse(ctx context.Context, db DBTX, id string) (GetHouseRow
 		&i.BelongsTo,
 		&i.FallbackModels,
 		&i.Ask,
+		&i.KeepThreadsDays,
+		&i.KeepArtifactsDays,
 		&i.Role,
 	)
 	return i, err
@@ -314,7 +318,7 @@ func (q *Queries) InsertMember(ctx context.Context, db DBTX, houseID string, age
 }
 
 const listHouses = `-- name: ListHouses :many
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.fallback_models, h.ask, m.role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.fallback_models, h.ask, h.keep_threads_days, h.keep_artifacts_days, m.role from houses h
 join members m on m.house_id = h.id and m.agent_id = current_agent()
 where (h.created_at, h.id) > ($1::timestamptz, $2::text)
   and ($3::text = '' or h.id = $3)
@@ -341,6 +345,8 @@ type ListHousesRow struct {
 	BelongsTo            *string
 	FallbackModels       []string
 	Ask                  []string
+	KeepThreadsDays      int32
+	KeepArtifactsDays    int32
 	Role                 string
 }
 
@@ -371,6 +377,8 @@ func (q *Queries) ListHouses(ctx context.Context, db DBTX, arg ListHousesParams)
 			&i.BelongsTo,
 			&i.FallbackModels,
 			&i.Ask,
+			&i.KeepThreadsDays,
+			&i.KeepArtifactsDays,
 			&i.Role,
 		); err != nil {
 			return nil, err
@@ -686,14 +694,18 @@ update houses set
   name = coalesce($1, name),
   limits = coalesce($2, limits),
   ask = coalesce($3::text[], ask),
-  default_environment_id = case when $4::bool then $5 else default_environment_id end
-where id = $6
+  keep_threads_days = coalesce($4, keep_threads_days),
+  keep_artifacts_days = coalesce($5, keep_artifacts_days),
+  default_environment_id = case when $6::bool then $7 else default_environment_id end
+where id = $8
 `
 
 type UpdateHouseParams struct {
 	Name                 *string
 	Limits               []byte
 	Ask                  []string
+	KeepThreadsDays      *int32
+	KeepArtifactsDays    *int32
 	SetDefault           bool
 	DefaultEnvironmentID *string
 	ID                   string
@@ -704,6 +716,8 @@ func (q *Queries) UpdateHouse(ctx context.Context, db DBTX, arg UpdateHouseParam
 		arg.Name,
 		arg.Limits,
 		arg.Ask,
+		arg.KeepThreadsDays,
+		arg.KeepArtifactsDays,
 		arg.SetDefault,
 		arg.DefaultEnvironmentID,
 		arg.ID,

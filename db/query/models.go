@@ -267,6 +267,16 @@ type Environment struct {
 	Rebuilds       int32
 }
 
+// What the retention of a house deleted, so that links to it say so.
+type Expired struct {
+	Kind    string
+	ID      string
+	HouseID string
+	// How many days it was kept.
+	Days int32
+	At   time.Time
+}
+
 // What the calls of a turn's step write to files, recorded before they do, so that a call that is repeated after its server died does not edit twice.
 type FileEdit struct {
 	HouseID string
@@ -313,6 +323,10 @@ type House struct {
 	FallbackModels []string
 	// The names of the tools that every bot of the house uses only with a person's yes.
 	Ask []string
+	// Threads without activity for as many days are deleted; 0 if they are kept.
+	KeepThreadsDays int32
+	// Artifacts are deleted when they are as many days old; 0 if they are kept.
+	KeepArtifactsDays int32
 }
 
 // What houses have on the disks of machines. A row that is not measured again soon is out of date.
@@ -378,6 +392,11 @@ type LoginSession struct {
 	AgentID   string
 	CreatedAt time.Time
 	ExpiresAt time.Time
+	ID        string
+	// The program that uses it, in its own words; empty if it has not said.
+	Client string
+	// When it was last used, to within a few minutes; null if it was not used since this is recorded.
+	LastUsedAt *time.Time
 }
 
 // The machines on which servers create sandboxes. They belong to no house.

@@ -608,6 +608,25 @@ func (q *Queries) InsertTurn(ctx context.Context, db DBTX, arg InsertTurnParams)
 	return id, err
 }
 
+const lastModelCall = `-- name: LastModelCall :one
+select c.model, (c.input + c.cache_read + c.cache_write)::bigint as tokens from turns t join model_calls c on c.turn_id = t.id
+where t.house_id = $1 and t.thread_id = $2
+order by c.made_at desc limit 1
+`
+
+type LastModelCallRow struct {
+	Model  string
+	Tokens int64
+}
+
+// The last call of a model in the turns of a thread.
+func (q *Queries) LastModelCall(ctx context.Context, db DBTX, houseID string, threadID string) (LastModelCallRow, error) {
+	row := db.QueryRow(ctx, lastModelCall, houseID, threadID)
+	var i LastModelCallRow
+	err := row.Scan(&i.Model, &i.Tokens)
+	return i, err
+}
+
 const lastTurns = `-- name: LastTurns :many
 select agent_id, bool_or(ended_at is null and status <> 'delayed')::bool as active, bool_or(status = 'delayed')::bool as delayed,
   max(coalesce(ended_at, created_at))::timestamptz as last
@@ -1246,6 +1265,30 @@ func (q *Queries) UnparkTurn(ctx context.Context, db DBTX, id string) (string, e
 	var id_2 string
 	err := row.Scan(&id_2)
 	return id_2, err
+}
+
+const usedInThread = `-- name: UsedInThread :one
+with recursive below as (
+  select t.id from threads t where t.id = $2 and t.house_id = $1
+  union all
+  select c.id from threads c join below b on c.parent_thread_id = b.id)
+select coalesce(sum(s.charged_micros + s.own_micros), 0)::bigint as cost_micros, coalesce(bool_or(s.cost_unknown), false)::bool as cost_unknown,
+  coalesce(sum(s.calls), 0)::bigint as calls
+from spending s where s.house_id = $1 and s.thread_id in (select id from below)
+`
+
+type UsedInThreadRow struct {
+	CostMicros  int64
+	CostUnknown bool
+	Calls       int64
+}
+
+// What a thread and those below it have cost, on all days.
+func (q *Queries) UsedInThread(ctx context.Context, db DBTX, houseID string, threadID string) (UsedInThreadRow, error) {
+	row := db.QueryRow(ctx, usedInThread, houseID, threadID)
+	var i UsedInThreadRow
+	err := row.Scan(&i.CostMicros, &i.CostUnknown, &i.Calls)
+	return i, err
 }
 
 const waitTurn = `-- name: WaitTurn :execrows

@@ -188,8 +188,15 @@ type rechecker struct {
 	ticking bool
 }
 
-// keyUses collects when keys were used. Uses that are not recorded when the program ends are lost.
+// keyUses collects when keys and sessions were used. Uses that are not recorded when the program ends are lost.
 type keyUses struct {
 	mu   sync.Mutex
-	when map[[32]byte]time.Time
+	when map[[32]byte]use
+}
+
+// use is the last use of a credential.
+type use struct {
+	at time.Time
+	// agent is the beginning of the User-Agent header; empty for a key.
+	agent string
 }

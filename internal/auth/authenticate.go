@@ -49,7 +49,7 @@ func (a *Auth) shown(ctx context.Context, hash []byte) (Principal, error) {
 		return Principal{}, ended(c.status)
 	}
 	if c.kind == apiKey {
-		a.recordUse(hash)
+		a.recordUse(hash, "")
 	}
 	return Principal{Agent: c.agent, Credential: c.kind, Key: c.name, House: c.house, hash: hash, until: c.until}, nil
 }

@@ -188,19 +188,19 @@ func fromKeyRow(r query.ApiKey) APIKey {
 // cost a write.
 const recordUsesEvery = time.Minute
 
-// recordUse notes a use of the key with this hash.
-func (a *Auth) recordUse(hash []byte) {
+// recordUse notes a use of the key or session with this hash. Of a session, it notes the User-Agent header, too.
+func (a *Auth) recordUse(hash []byte, agent string) {
 	u := a.used
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.when == nil {
-		u.when = map[[32]byte]time.Time{}
+		u.when = map[[32]byte]use{}
 		time.AfterFunc(recordUsesEvery, func() { _ = a.RecordKeyUses(context.Background()) }) // after a failure, the next use tries again
 	}
-	u.when[[32]byte(hash)] = time.Now()
+	u.when[[32]byte(hash)] = use{time.Now(), agent[:min(len(agent), 500)]}
 }
 
-// RecordKeyUses records when keys were used through this server. It runs by itself within a minute of a use.
+// RecordKeyUses records when keys and sessions were used through this server. It runs by itself within a minute of a use.
 func (a *Auth) RecordKeyUses(ctx context.Context) error {
 	a.used.mu.Lock()
 	when := a.used.when
@@ -211,10 +211,15 @@ func (a *Auth) RecordKeyUses(ctx context.Context) error {
 	}
 	var hashes [][]byte
 	var times []time.Time
-	for hash, t := range when {
-		hashes, times = append(hashes, hash[:]), append(times, t)
+	var clients []string
+	for hash, u := range when {
+		hashes, times, clients = append(hashes, hash[:]), append(times, u.at), append(clients, clientName(u.agent))
 	}
 	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
 	defer cancel()
-	return db.Explain(a.q.RecordAPIKeyUse(ctx, a.db.Pool(), hashes, times))
+	err := a.q.RecordAPIKeyUse(ctx, a.db.Pool(), hashes, times)
+	if err == nil {
+		err = a.q.RecordSessionUse(ctx, a.db.Pool(), hashes, times, clients)
+	}
+	return db.Explain(err)
 }

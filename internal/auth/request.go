@@ -49,6 +49,9 @@ func (a *Auth) Request(ctx context.Context, header http.Header) (Principal, erro
 	if err == nil && cookie && p.Credential != session {
 		return Principal{}, notLoggedIn("the cookie is not a browser session")
 	}
+	if err == nil && p.Credential == session {
+		a.recordUse(p.hash, header.Get("User-Agent"))
+	}
 	p.Browser, p.CLI = cookie, strings.HasPrefix(header.Get("User-Agent"), arbev1.CLIAgent+"/")
 	return p, err
 }

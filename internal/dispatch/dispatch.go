@@ -24,6 +24,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fair"
 	"github.com/arbe-dev/arbe/internal/jobs"
+	"github.com/arbe-dev/arbe/internal/retention"
 	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -84,6 +85,8 @@ type Dispatcher struct {
 	Jobs     *jobs.Jobs
 	Commands *command.Commands
 	Runs     *run.Runs
+	// Retention deletes what houses do not keep.
+	Retention *retention.Retention
 
 	db      *db.DB
 	log     *stream.Log

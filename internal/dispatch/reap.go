@@ -26,21 +26,24 @@ const reapTimeout = 5 * time.Minute
 // DeleteThread deletes a thread with its log and children. It also queues the deletion of sandboxes that no other thread
 // uses. Deleting a thread that does not exist succeeds.
 func (d *Dispatcher) DeleteThread(ctx context.Context, scope db.Scope, id string) error {
-	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		if err := d.Runs.CancelBelowTx(ctx, tx, id); err != nil {
+	return d.db.In(ctx, scope, func(tx pgx.Tx) error { return d.DeleteThreadTx(ctx, tx, scope, id) })
+}
+
+// DeleteThreadTx is [Dispatcher.DeleteThread] in the caller's transaction, which must not have locked a log.
+func (d *Dispatcher) DeleteThreadTx(ctx context.Context, tx pgx.Tx, scope db.Scope, id string) error {
+	if err := d.Runs.CancelBelowTx(ctx, tx, id); err != nil {
+		return err
+	}
+	boxes, err := d.threads.DeleteTx(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	for _, box := range boxes {
+		if _, err := d.Jobs.InsertTx(ctx, tx, reapArgs{House: scope.House, Sandbox: box}, jobs.Options{}); err != nil {
 			return err
 		}
-		boxes, err := d.threads.DeleteTx(ctx, tx, id)
-		if err != nil {
-			return err
-		}
-		for _, box := range boxes {
-			if _, err := d.Jobs.InsertTx(ctx, tx, reapArgs{House: scope.House, Sandbox: box}, jobs.Options{}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // DestroySandbox is [sandbox.Reaper.Destroy] or, with discard, [sandbox.Reaper.Discard]. A sandbox on another machine is

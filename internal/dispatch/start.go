@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fair"
 	"github.com/arbe-dev/arbe/internal/jobs"
+	"github.com/arbe-dev/arbe/internal/retention"
 	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/turn"
@@ -28,7 +30,8 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	queue := c.Jobs
 	queue.DB, queue.Logger, queue.Machines, queue.MachineGone = c.DB, c.Logger, c.Boxes.MachineIDs, c.Boxes.MachineGone()
 	queue.Queues = []jobs.Queue{command.Queue(d.limits.Commands), turnQueue(d.limits.Turns), run.Queue(d.limits.Runs), reapQueue}
-	queue.Tasks = append(slices.Clone(queue.Tasks), jobs.Task{Name: "reconcile_runs", Every: run.SweepEvery, Do: func(ctx context.Context) error { return d.Runs.Sweep(ctx) }})
+	queue.Tasks = append(slices.Clone(queue.Tasks), jobs.Task{Name: "reconcile_runs", Every: run.SweepEvery, Do: func(ctx context.Context) error { return d.Runs.Sweep(ctx) }},
+		jobs.Task{Name: "retention", Every: time.Hour, Do: func(ctx context.Context) error { return d.Retention.Sweep(ctx) }})
 	var err error
 	if d.Jobs, err = jobs.Open(ctx, queue); err != nil {
 		return nil, err
@@ -41,6 +44,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 		},
 	})
 	d.Runs = d.newRuns()
+	d.Retention = retention.New(retention.Config{DB: c.DB, DeleteThreadTx: d.DeleteThreadTx, Logger: c.Logger})
 	d.addKinds()
 	d.tools = d.newTools()
 	d.bots = d.newRunner()

@@ -353,6 +353,15 @@ func (d *Dispatcher) UsedToday(ctx context.Context, scope db.Scope) (used turn.U
 	return used, err
 }
 
+// ThreadUsed returns what a thread of the scope's house has used.
+func (d *Dispatcher) ThreadUsed(ctx context.Context, scope db.Scope, threadID string) (used turn.ThreadUsed, err error) {
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		used, err = turn.ThreadUsedTx(ctx, tx, scope.House, threadID)
+		return err
+	})
+	return used, err
+}
+
 // RetryTurn begins a new turn for the questions of one that has ended, and returns its id. If the bot has an active turn in
 // the thread, that turn receives the questions. Questions that were deleted are left out; if none remains, the error is a
 // [fault.Precondition].

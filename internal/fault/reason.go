@@ -40,6 +40,7 @@ const (
 	NobodyListens  Reason = "NOBODY_LISTENS"
 	ServerStopping Reason = "SERVER_STOPPING"
 	DatabaseDown   Reason = "DATABASE_DOWN"
+	Expired        Reason = "EXPIRED"
 )
 
 // Reasons are the reasons that are not names of codes, each with the code that it comes with and what it means.
@@ -76,6 +77,7 @@ var Reasons = []struct {
 	{NobodyListens, Unavailable, "No program of the sandbox listens on this port."},
 	{ServerStopping, Unavailable, "The server is stopping. Connect again; another server answers."},
 	{DatabaseDown, Unavailable, "The server cannot reach its database. Try again."},
+	{Expired, NotFound, "The retention of the house deleted it. The message says after how many days."},
 }
 
 // WithReason returns a copy with this reason.

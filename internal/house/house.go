@@ -36,6 +36,8 @@ type House struct {
 	// Ask are the tools that every bot of the house uses only with a person's approval, by name, in the order of
 	// [entry.Tools].
 	Ask []string
+	// KeepThreads and KeepArtifacts are how many days threads without activity and artifacts are kept; 0 is forever.
+	KeepThreads, KeepArtifacts int
 	// PrimaryThread is the thread for signal.house.* entries.
 	PrimaryThread string
 	CreatedAt     time.Time
@@ -178,6 +180,7 @@ func noSuchHouse() *fault.Error {
 func fromRow(r query.ListHousesRow) (House, error) {
 	limits, err := limitsFromRow(r.ID, r.Limits)
 	return House{ID: r.ID, Name: r.Name, DefaultEnvironment: db.Zero(r.DefaultEnvironmentID), DefaultModel: r.DefaultModel, Limits: limits, Ask: r.Ask,
+		KeepThreads: int(r.KeepThreadsDays), KeepArtifacts: int(r.KeepArtifactsDays),
 		PrimaryThread: db.Zero(r.PrimaryThreadID), CreatedAt: r.CreatedAt, Role: r.Role}, err
 }
 
@@ -210,11 +213,13 @@ type Change struct {
 	Limits *Limits
 	// Ask replaces the list of tools that bots use only with a person's approval.
 	Ask *[]string
+	// KeepThreads and KeepArtifacts replace those of [House].
+	KeepThreads, KeepArtifacts *int32
 }
 
 // Update changes the scope's house and returns it.
 func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed House, err error) {
-	params := query.UpdateHouseParams{ID: scope.House}
+	params := query.UpdateHouseParams{ID: scope.House, KeepThreadsDays: c.KeepThreads, KeepArtifactsDays: c.KeepArtifacts}
 	if c.Name != nil {
 		clean, err := entry.RequiredName("name", *c.Name, MaxName)
 		if err != nil {
@@ -245,6 +250,9 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed 
 		changed, err = h.get(ctx, tx, scope.House)
 		return err
 	})
+	if db.Violates(err, "houses_keep_threads_days_check") || db.Violates(err, "houses_keep_artifacts_days_check") {
+		return House{}, fault.New(fault.Invalid, "retention: a number of days is from 0 to 3650", "use 0 to delete nothing").Because(err)
+	}
 	// The error is examined here instead of after the update, because the constraint is checked at commit.
 	if db.Violates(err, "houses_id_default_environment_id_fkey") {
 		return House{}, fault.New(fault.NotFound, "default_environment_id: the house has no environment with this id",

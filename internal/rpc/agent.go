@@ -16,7 +16,7 @@ type agentService struct{ Services }
 // LoginPath returns the path and query of the page that redeems a login link, relative to the server's address.
 func LoginPath(token string) string { return "/login?token=" + url.QueryEscape(token) }
 
-func (s *agentService) WhoAmI(ctx context.Context, _ *arbev1.WhoAmIRequest) (*arbev1.WhoAmIResponse, error) {
+func (s *agentService) WhoAmI(ctx context.Context, req *arbev1.WhoAmIRequest) (*arbev1.WhoAmIResponse, error) {
 	who, err := auth.PrincipalFrom(ctx)
 	if err != nil {
 		return nil, err
@@ -25,10 +25,21 @@ func (s *agentService) WhoAmI(ctx context.Context, _ *arbev1.WhoAmIRequest) (*ar
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.WhoAmIResponse{
+	res := &arbev1.WhoAmIResponse{
 		Agent: wireAgent(self), Credential: who.Credential, HouseId: who.House,
 		ThreadId: who.Thread, Scopes: who.Scopes, ExpiresAt: timestamp(who.Expires),
-	}, nil
+	}
+	if req.GetSessions() {
+		if _, err := s.Auth.Authorize(ctx, auth.Own, auth.Account); err != nil {
+			return nil, err
+		}
+		list, err := s.Auth.Sessions(ctx, who)
+		if err != nil {
+			return nil, err
+		}
+		res.Sessions = each(list, wireSession)
+	}
+	return res, nil
 }
 
 func (s *agentService) CreateAgent(ctx context.Context, req *arbev1.CreateAgentRequest) (*arbev1.CreateAgentResponse, error) {
@@ -107,8 +118,15 @@ func (s *agentService) RedeemLoginLink(ctx context.Context, req *arbev1.RedeemLo
 	return &arbev1.RedeemLoginLinkResponse{Session: session, ExpiresAt: timestamp(expires), Agent: wireAgent(self)}, nil
 }
 
-func (s *agentService) EndSession(ctx context.Context, _ *arbev1.EndSessionRequest) (*arbev1.EndSessionResponse, error) {
+func (s *agentService) EndSession(ctx context.Context, req *arbev1.EndSessionRequest) (*arbev1.EndSessionResponse, error) {
 	who, err := auth.PrincipalFrom(ctx)
+	if req.GetWhich() != nil {
+		if _, err := s.Auth.Authorize(ctx, auth.Own, auth.Account); err != nil {
+			return nil, err
+		}
+		n, err := s.Auth.RevokeSession(ctx, who, req.GetId())
+		return &arbev1.EndSessionResponse{Ended: int32(n)}, err
+	}
 	if err != nil { // the session has ended already, see authenticate
 		return &arbev1.EndSessionResponse{}, nil
 	}

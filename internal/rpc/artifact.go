@@ -10,6 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/retention"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -43,7 +44,7 @@ func (s Services) mayCreateArtifact(ctx context.Context, req *arbev1.CreateArtif
 func (s *artifactService) GetArtifact(ctx context.Context, req *arbev1.GetArtifactRequest) (*arbev1.GetArtifactResponse, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.Artifact(req.GetId()))
 	if err != nil {
-		return nil, err
+		return nil, s.whyGone(ctx, retention.Artifact, req.GetId(), err)
 	}
 	got, err := s.Artifacts.Get(ctx, scope, req.GetId())
 	if err != nil {

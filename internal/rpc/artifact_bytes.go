@@ -16,6 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/picture"
+	"github.com/arbe-dev/arbe/internal/retention"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -93,7 +94,7 @@ func (d *artifactDoor) serve(w http.ResponseWriter, r *http.Request, as func(art
 	id := r.PathValue("id")
 	scope, err := d.Auth.Authorize(r.Context(), auth.Read, auth.Artifact(id))
 	if err != nil {
-		return err
+		return d.whyGone(r.Context(), retention.Artifact, id, err)
 	}
 	got, err := d.Artifacts.Get(r.Context(), scope, id)
 	if err != nil {

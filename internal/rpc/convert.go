@@ -63,11 +63,16 @@ func milliseconds(d *durationpb.Duration) int64 {
 
 func wireHouse(h house.House) *arbev1.House {
 	return &arbev1.House{Id: h.ID, Name: shown(h.Name), DefaultEnvironmentId: h.DefaultEnvironment, PrimaryThreadId: h.PrimaryThread,
-		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel, Limits: &arbev1.HouseLimits{HouseUsdDay: h.Limits.USDDay, MemberUsdDay: h.Limits.MemberUSDDay}, Ask: h.Ask}
+		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel, Limits: &arbev1.HouseLimits{HouseUsdDay: h.Limits.USDDay, MemberUsdDay: h.Limits.MemberUSDDay}, Ask: h.Ask,
+		Retention: &arbev1.HouseRetention{ThreadsDays: int32(h.KeepThreads), ArtifactsDays: int32(h.KeepArtifacts)}}
 }
 
 func wireAgent(a house.Agent) *arbev1.Agent {
 	return &arbev1.Agent{Id: a.ID, Kind: a.Kind, Runtime: a.Runtime, Name: shown(a.Name), Handle: a.Handle, CreatedAt: timestamp(a.CreatedAt)}
+}
+
+func wireSession(x auth.Session) *arbev1.Session {
+	return &arbev1.Session{Id: x.ID, Client: shown(x.Client), CreatedAt: timestamp(x.CreatedAt), LastUsedAt: timestamp(x.LastUsedAt), ExpiresAt: timestamp(x.ExpiresAt), Current: x.Current}
 }
 
 func wireDeviceLogin(l auth.DeviceLogin) *arbev1.DeviceLogin {

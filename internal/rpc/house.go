@@ -6,9 +6,11 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/live"
+	"github.com/arbe-dev/arbe/internal/retention"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -54,6 +56,16 @@ func (s *houseService) GetHouse(ctx context.Context, req *arbev1.GetHouseRequest
 			MemberUsd: dollars(used.MemberMicros), MemberUsdLimit: limits.MemberUSDDay,
 		}
 	}
+	if p := req.GetPreview(); p != nil {
+		if scope, err = s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetId())); err != nil {
+			return nil, err
+		}
+		old, err := s.Dispatcher.Retention.Preview(ctx, scope, retention.Days{Threads: int(p.GetThreadsDays()), Artifacts: int(p.GetArtifactsDays())})
+		if err != nil {
+			return nil, err
+		}
+		res.Preview = &arbev1.RetentionPreview{Threads: old.Threads, Artifacts: old.Artifacts, ArtifactBytes: old.ArtifactBytes}
+	}
 	return res, nil
 }
 
@@ -84,11 +96,23 @@ func (s *houseService) UpdateHouse(ctx context.Context, req *arbev1.UpdateHouseR
 	if l := req.GetLimits(); l != nil {
 		change.Limits = &house.Limits{USDDay: l.GetHouseUsdDay(), MemberUSDDay: l.GetMemberUsdDay()}
 	}
+	if r := req.GetRetention(); r != nil {
+		change.KeepThreads, change.KeepArtifacts = &r.ThreadsDays, &r.ArtifactsDays
+	}
 	changed, err := s.Houses.Update(ctx, scope, change)
 	if err != nil {
 		return nil, err
 	}
 	return &arbev1.UpdateHouseResponse{House: wireHouse(changed)}, nil
+}
+
+// whyGone is [retention.Retention.Explain] for what the caller asked for. A token of a thread learns only of its thread.
+func (s *Services) whyGone(ctx context.Context, kind, id string, err error) error {
+	who, failed := auth.PrincipalFrom(ctx)
+	if failed != nil || who.Thread != "" {
+		return err
+	}
+	return s.Dispatcher.Retention.Explain(ctx, db.Scope{House: who.House, Agent: who.Agent}, kind, id, err)
 }
 
 func (s *houseService) ListMembers(ctx context.Context, req *arbev1.ListMembersRequest) (*arbev1.ListMembersResponse, error) {

@@ -51,6 +51,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 // bench is the service layer as a server assembles it, with its own database and port, and the people who use it. Ada owns a
 // house, and Cyd is a member of it. Bob owns another house.
 type bench struct {
+	dispatcher *dispatch.Dispatcher
 	// providers stands in for all providers and model servers of houses.
 	providers *modeltest.Server
 	*dbtest.Database
@@ -116,7 +117,7 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 	must(t, err)
 	t.Cleanup(func() { dispatcher.Stop(context.Background()) })
 
-	b := &bench{Database: d, logged: logged, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes.Environments, bots)}
+	b := &bench{Database: d, dispatcher: dispatcher, logged: logged, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes.Environments, bots)}
 	t.Cleanup(b.auth.Listen())
 	b.owner, err = pgxpool.New(ctx, d.OwnerURL)
 	must(t, err)

@@ -7,6 +7,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/retention"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -38,7 +39,7 @@ func (s *threadService) CreateThread(ctx context.Context, req *arbev1.CreateThre
 func (s *threadService) GetThread(ctx context.Context, req *arbev1.GetThreadRequest) (*arbev1.GetThreadResponse, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.Thread(req.GetId()))
 	if err != nil {
-		return nil, err
+		return nil, s.whyGone(ctx, retention.Thread, req.GetId(), err)
 	}
 	got, err := s.Threads.Get(ctx, scope, req.GetId())
 	if err != nil {
@@ -52,6 +53,14 @@ func (s *threadService) GetThread(ctx context.Context, req *arbev1.GetThreadRequ
 			return nil, err
 		}
 		res.Decided, res.Waiting = decisions.Upto, each(decisions.Delayed, wireWaitingBot)
+	}
+	if req.GetUsage() {
+		used, err := s.Dispatcher.ThreadUsed(ctx, scope, req.GetId())
+		if err != nil {
+			return nil, err
+		}
+		res.Used = &arbev1.ThreadUsage{Usd: float64(used.CostMicros) / 1e6, UsdUnknown: used.CostUnknown, Calls: used.Calls,
+			Model: used.Model, ContextTokens: used.Tokens, ContextWindow: used.Window}
 	}
 	return res, nil
 }

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,6 +32,7 @@ import (
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -467,6 +469,38 @@ func UsedTodayTx(ctx context.Context, tx pgx.Tx, house, person string) (u Used, 
 		CostMicros: row.House, CostUnknown: row.CostUnknown, Calls: row.Calls, ChargedMicros: row.Charged, PersonMicros: all.Person, InstallationMicros: all.Installation,
 		MemberMicros: u.MemberMicros,
 	}, err
+}
+
+// ThreadUsed is what a thread has used.
+type ThreadUsed struct {
+	// CostMicros is what it and the threads below it have cost, in millionths of a US dollar, and CostUnknown and Calls are as in
+	// [Used].
+	CostMicros  int64
+	CostUnknown bool
+	Calls       int64
+	// Model is the model that a turn of the thread asked last; empty if none has. Tokens is what that model read, of at most
+	// Window, which is 0 if it is not known.
+	Model          string
+	Tokens, Window int64
+}
+
+// ThreadUsedTx returns what a thread has used.
+func ThreadUsedTx(ctx context.Context, tx pgx.Tx, house, thread string) (u ThreadUsed, err error) {
+	cost, err := queries.UsedInThread(ctx, tx, house, thread)
+	if err != nil {
+		return u, err
+	}
+	u = ThreadUsed{CostMicros: cost.CostMicros, CostUnknown: cost.CostUnknown, Calls: cost.Calls}
+	last, err := queries.LastModelCall(ctx, tx, house, thread)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return u, nil
+	}
+	u.Model, u.Tokens = last.Model, last.Tokens
+	provider, id, _ := strings.Cut(last.Model, "/")
+	if info := model.Lookup(model.Provider(provider), id); info.Known {
+		u.Window = info.ContextWindow
+	}
+	return u, err
 }
 
 // ChainTx returns the chain and the root of a turn. The error is [pgx.ErrNoRows] if there is no such turn.

@@ -50,7 +50,21 @@ resumeEdit()
 // When the draft of the house's page has started a thread, the thread's page removes the draft. It is the next page that
 // opens with the focus in the composer. A refused text keeps its draft.
 const starter = $('.starter')
-starter?.addEventListener('submit', () => store.set('starting', starter.dataset.draft))
+if (starter) {
+  // A reader who comes back to this page starts another thread, so the ids of the first one are renewed, and its text, which is
+  // no draft any more, is gone. While nothing has answered, sending again is a retry, and keeps the ids.
+  let used = performance.getEntriesByType('navigation')[0]?.type === 'back_forward'
+  starter.addEventListener('submit', () => {
+    if (used && !store.get('starting')) for (const id of $$('[type=hidden]', starter)) id.value = newID()
+    used = true
+    store.set('starting', starter.dataset.draft)
+  })
+  addEventListener('pageshow', () => { // by now, the browser has put back what the field had
+    if (!used) return
+    starter.elements.text.value = store.get('draft:' + starter.dataset.draft) ?? ''
+    starter.elements.text.dispatchEvent(new Event('input'))
+  })
+}
 if (thread && location.hash === '#composer-text') {
   const draft = store.get('starting')
   if (draft) store.set('draft:' + draft, null)

@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/web/markup"
 )
@@ -41,8 +42,8 @@ type File struct {
 	Artifact, Name, Size string
 	// Width and Height are the size at which an image is shown, and 0 for other files.
 	Width, Height int
-	// Gone reports that the artifact was deleted.
-	Gone bool
+	// Gone reports that the artifact was deleted, Expired that the retention of the house did it.
+	Gone, Expired bool
 }
 
 // Reply is the chat that another one replies to. Seq is 0 if its position is unknown; the reply then has no text.
@@ -162,6 +163,7 @@ func (k *known) filesOf(ctx context.Context, c entry.Chat) (files []File) {
 			k.lookups++
 			_, err := k.artifacts.GetArtifact(ctx, &arbev1.GetArtifactRequest{Id: a.ArtifactID})
 			f.Gone = connect.CodeOf(err) == connect.CodeNotFound
+			f.Expired = arbev1.ErrorInfoOf(err).Reason == string(fault.Expired)
 		}
 		files = append(files, f)
 	}

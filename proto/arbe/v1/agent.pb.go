@@ -114,7 +114,9 @@ func (x *Agent) GetHandle() string {
 }
 
 type WhoAmIRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Also return sessions. The credential must be valid for all the caller's houses.
+	Sessions      bool `protobuf:"varint,1,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -149,6 +151,13 @@ func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
 	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{1}
 }
 
+func (x *WhoAmIRequest) GetSessions() bool {
+	if x != nil {
+		return x.Sessions
+	}
+	return false
+}
+
 type WhoAmIResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Agent *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -157,9 +166,12 @@ type WhoAmIResponse struct {
 	// The only house for which the credential is valid; empty if it is valid for all of the agent's houses.
 	HouseId string `protobuf:"bytes,3,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	// For a thread token: its thread, its scopes (see ThreadToken.scopes), and when it expires.
-	ThreadId      string                 `protobuf:"bytes,4,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	Scopes        []string               `protobuf:"bytes,5,rep,name=scopes,proto3" json:"scopes,omitempty"`
-	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	ThreadId  string                 `protobuf:"bytes,4,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Scopes    []string               `protobuf:"bytes,5,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// Where the caller is logged in: browsers, and programs that a login gave a session. At most 200, newest first. Set only if the
+	// request sets sessions.
+	Sessions      []*Session `protobuf:"bytes,7,rep,name=sessions,proto3" json:"sessions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -232,6 +244,13 @@ func (x *WhoAmIResponse) GetScopes() []string {
 func (x *WhoAmIResponse) GetExpiresAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *WhoAmIResponse) GetSessions() []*Session {
+	if x != nil {
+		return x.Sessions
 	}
 	return nil
 }
@@ -1575,15 +1594,111 @@ func (x *AnswerDeviceLoginResponse) GetLogin() *DeviceLogin {
 	return nil
 }
 
+// Session is a login of a browser or a program, without its token.
+type Session struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What uses it, such as "Firefox on Linux" or "arbe on build-7", as the program says. Anybody can claim anything here. Empty if
+	// it has not said.
+	Client    string                 `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// When it was last used, to within a few minutes; unset if it was not.
+	LastUsedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
+	ExpiresAt  *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// Whether this request carries it.
+	Current       bool `protobuf:"varint,6,opt,name=current,proto3" json:"current,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Session) Reset() {
+	*x = Session{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Session) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Session) ProtoMessage() {}
+
+func (x *Session) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Session.ProtoReflect.Descriptor instead.
+func (*Session) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Session) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Session) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *Session) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *Session) GetLastUsedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastUsedAt
+	}
+	return nil
+}
+
+func (x *Session) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *Session) GetCurrent() bool {
+	if x != nil {
+		return x.Current
+	}
+	return false
+}
+
 type EndSessionRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unset means the session that this request carries. Otherwise the credential must be valid for all the caller's houses.
+	//
+	// Types that are valid to be assigned to Which:
+	//
+	//	*EndSessionRequest_Id
+	//	*EndSessionRequest_Others
+	Which         isEndSessionRequest_Which `protobuf_oneof:"which"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EndSessionRequest) Reset() {
 	*x = EndSessionRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[28]
+	mi := &file_arbe_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1710,7 @@ func (x *EndSessionRequest) String() string {
 func (*EndSessionRequest) ProtoMessage() {}
 
 func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[28]
+	mi := &file_arbe_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,18 +1723,63 @@ func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionRequest.ProtoReflect.Descriptor instead.
 func (*EndSessionRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
+func (x *EndSessionRequest) GetWhich() isEndSessionRequest_Which {
+	if x != nil {
+		return x.Which
+	}
+	return nil
+}
+
+func (x *EndSessionRequest) GetId() string {
+	if x != nil {
+		if x, ok := x.Which.(*EndSessionRequest_Id); ok {
+			return x.Id
+		}
+	}
+	return ""
+}
+
+func (x *EndSessionRequest) GetOthers() bool {
+	if x != nil {
+		if x, ok := x.Which.(*EndSessionRequest_Others); ok {
+			return x.Others
+		}
+	}
+	return false
+}
+
+type isEndSessionRequest_Which interface {
+	isEndSessionRequest_Which()
+}
+
+type EndSessionRequest_Id struct {
+	// The id of a session.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3,oneof"`
+}
+
+type EndSessionRequest_Others struct {
+	// All of the caller's sessions but the one that this request carries. With an API key, that is all.
+	Others bool `protobuf:"varint,2,opt,name=others,proto3,oneof"`
+}
+
+func (*EndSessionRequest_Id) isEndSessionRequest_Which() {}
+
+func (*EndSessionRequest_Others) isEndSessionRequest_Which() {}
+
 type EndSessionResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many sessions ended, unless which is unset.
+	Ended         int32 `protobuf:"varint,1,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EndSessionResponse) Reset() {
 	*x = EndSessionResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[29]
+	mi := &file_arbe_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1791,7 @@ func (x *EndSessionResponse) String() string {
 func (*EndSessionResponse) ProtoMessage() {}
 
 func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[29]
+	mi := &file_arbe_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1804,14 @@ func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionResponse.ProtoReflect.Descriptor instead.
 func (*EndSessionResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *EndSessionResponse) GetEnded() int32 {
+	if x != nil {
+		return x.Ended
+	}
+	return 0
 }
 
 var File_arbe_v1_agent_proto protoreflect.FileDescriptor
@@ -1659,8 +1826,9 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x129\n" +
 	"\n" +
 	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x16\n" +
-	"\x06handle\x18\x06 \x01(\tR\x06handle\"\x0f\n" +
-	"\rWhoAmIRequest\"\xe1\x01\n" +
+	"\x06handle\x18\x06 \x01(\tR\x06handle\"+\n" +
+	"\rWhoAmIRequest\x12\x1a\n" +
+	"\bsessions\x18\x01 \x01(\bR\bsessions\"\x8f\x02\n" +
 	"\x0eWhoAmIResponse\x12$\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\x12\x1e\n" +
 	"\n" +
@@ -1670,7 +1838,8 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\tthread_id\x18\x04 \x01(\tR\bthreadId\x12\x16\n" +
 	"\x06scopes\x18\x05 \x03(\tR\x06scopes\x129\n" +
 	"\n" +
-	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"~\n" +
+	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12,\n" +
+	"\bsessions\x18\a \x03(\v2\x10.arbe.v1.SessionR\bsessions\"~\n" +
 	"\x12CreateAgentRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1d\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x12#\n" +
@@ -1763,9 +1932,23 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\averdict\x18\x02 \x01(\x0e2\x10.arbe.v1.VerdictB\n" +
 	"\xbaH\a\x82\x01\x04\x18\x01\x18\x02R\averdict\"G\n" +
 	"\x19AnswerDeviceLoginResponse\x12*\n" +
-	"\x05login\x18\x01 \x01(\v2\x14.arbe.v1.DeviceLoginR\x05login\"\x13\n" +
-	"\x11EndSessionRequest\"\x14\n" +
-	"\x12EndSessionResponse2\x89\t\n" +
+	"\x05login\x18\x01 \x01(\v2\x14.arbe.v1.DeviceLoginR\x05login\"\xff\x01\n" +
+	"\aSession\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\tR\x06client\x129\n" +
+	"\n" +
+	"created_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12<\n" +
+	"\flast_used_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"lastUsedAt\x129\n" +
+	"\n" +
+	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x18\n" +
+	"\acurrent\x18\x06 \x01(\bR\acurrent\"\\\n" +
+	"\x11EndSessionRequest\x12\x1b\n" +
+	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@H\x00R\x02id\x12!\n" +
+	"\x06others\x18\x02 \x01(\bB\a\xbaH\x04j\x02\b\x01H\x00R\x06othersB\a\n" +
+	"\x05which\"*\n" +
+	"\x12EndSessionResponse\x12\x14\n" +
+	"\x05ended\x18\x01 \x01(\x05R\x05ended2\x89\t\n" +
 	"\fAgentService\x12>\n" +
 	"\x06WhoAmI\x12\x16.arbe.v1.WhoAmIRequest\x1a\x17.arbe.v1.WhoAmIResponse\"\x03\x90\x02\x01\x12H\n" +
 	"\vCreateAgent\x12\x1b.arbe.v1.CreateAgentRequest\x1a\x1c.arbe.v1.CreateAgentResponse\x12D\n" +
@@ -1796,7 +1979,7 @@ func file_arbe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_agent_proto_rawDescData
 }
 
-var file_arbe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_arbe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_arbe_v1_agent_proto_goTypes = []any{
 	(*Agent)(nil),                       // 0: arbe.v1.Agent
 	(*WhoAmIRequest)(nil),               // 1: arbe.v1.WhoAmIRequest
@@ -1826,68 +2009,73 @@ var file_arbe_v1_agent_proto_goTypes = []any{
 	(*GetDeviceLoginResponse)(nil),      // 25: arbe.v1.GetDeviceLoginResponse
 	(*AnswerDeviceLoginRequest)(nil),    // 26: arbe.v1.AnswerDeviceLoginRequest
 	(*AnswerDeviceLoginResponse)(nil),   // 27: arbe.v1.AnswerDeviceLoginResponse
-	(*EndSessionRequest)(nil),           // 28: arbe.v1.EndSessionRequest
-	(*EndSessionResponse)(nil),          // 29: arbe.v1.EndSessionResponse
-	(*timestamppb.Timestamp)(nil),       // 30: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 31: google.protobuf.Duration
-	(Verdict)(0),                        // 32: arbe.v1.Verdict
+	(*Session)(nil),                     // 28: arbe.v1.Session
+	(*EndSessionRequest)(nil),           // 29: arbe.v1.EndSessionRequest
+	(*EndSessionResponse)(nil),          // 30: arbe.v1.EndSessionResponse
+	(*timestamppb.Timestamp)(nil),       // 31: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 32: google.protobuf.Duration
+	(Verdict)(0),                        // 33: arbe.v1.Verdict
 }
 var file_arbe_v1_agent_proto_depIdxs = []int32{
-	30, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	31, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
 	0,  // 1: arbe.v1.WhoAmIResponse.agent:type_name -> arbe.v1.Agent
-	30, // 2: arbe.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 3: arbe.v1.CreateAgentResponse.agent:type_name -> arbe.v1.Agent
-	0,  // 4: arbe.v1.GetAgentResponse.agent:type_name -> arbe.v1.Agent
-	0,  // 5: arbe.v1.ListAgentsResponse.agents:type_name -> arbe.v1.Agent
-	30, // 6: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 7: arbe.v1.GetLoginLinkResponse.agent:type_name -> arbe.v1.Agent
-	30, // 8: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 9: arbe.v1.RedeemLoginLinkResponse.agent:type_name -> arbe.v1.Agent
-	30, // 10: arbe.v1.BeginProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
-	30, // 11: arbe.v1.FinishProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 12: arbe.v1.FinishProviderLoginResponse.agent:type_name -> arbe.v1.Agent
-	31, // 13: arbe.v1.BeginDeviceLoginResponse.interval:type_name -> google.protobuf.Duration
-	30, // 14: arbe.v1.BeginDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
-	30, // 15: arbe.v1.PollDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 16: arbe.v1.PollDeviceLoginResponse.agent:type_name -> arbe.v1.Agent
-	30, // 17: arbe.v1.DeviceLogin.created_at:type_name -> google.protobuf.Timestamp
-	30, // 18: arbe.v1.DeviceLogin.expires_at:type_name -> google.protobuf.Timestamp
-	23, // 19: arbe.v1.GetDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
-	32, // 20: arbe.v1.AnswerDeviceLoginRequest.verdict:type_name -> arbe.v1.Verdict
-	23, // 21: arbe.v1.AnswerDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
-	1,  // 22: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
-	3,  // 23: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
-	5,  // 24: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
-	7,  // 25: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
-	9,  // 26: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
-	11, // 27: arbe.v1.AgentService.GetLoginLink:input_type -> arbe.v1.GetLoginLinkRequest
-	13, // 28: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
-	15, // 29: arbe.v1.AgentService.BeginProviderLogin:input_type -> arbe.v1.BeginProviderLoginRequest
-	17, // 30: arbe.v1.AgentService.FinishProviderLogin:input_type -> arbe.v1.FinishProviderLoginRequest
-	19, // 31: arbe.v1.AgentService.BeginDeviceLogin:input_type -> arbe.v1.BeginDeviceLoginRequest
-	21, // 32: arbe.v1.AgentService.PollDeviceLogin:input_type -> arbe.v1.PollDeviceLoginRequest
-	24, // 33: arbe.v1.AgentService.GetDeviceLogin:input_type -> arbe.v1.GetDeviceLoginRequest
-	26, // 34: arbe.v1.AgentService.AnswerDeviceLogin:input_type -> arbe.v1.AnswerDeviceLoginRequest
-	28, // 35: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
-	2,  // 36: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
-	4,  // 37: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
-	6,  // 38: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
-	8,  // 39: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
-	10, // 40: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
-	12, // 41: arbe.v1.AgentService.GetLoginLink:output_type -> arbe.v1.GetLoginLinkResponse
-	14, // 42: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
-	16, // 43: arbe.v1.AgentService.BeginProviderLogin:output_type -> arbe.v1.BeginProviderLoginResponse
-	18, // 44: arbe.v1.AgentService.FinishProviderLogin:output_type -> arbe.v1.FinishProviderLoginResponse
-	20, // 45: arbe.v1.AgentService.BeginDeviceLogin:output_type -> arbe.v1.BeginDeviceLoginResponse
-	22, // 46: arbe.v1.AgentService.PollDeviceLogin:output_type -> arbe.v1.PollDeviceLoginResponse
-	25, // 47: arbe.v1.AgentService.GetDeviceLogin:output_type -> arbe.v1.GetDeviceLoginResponse
-	27, // 48: arbe.v1.AgentService.AnswerDeviceLogin:output_type -> arbe.v1.AnswerDeviceLoginResponse
-	29, // 49: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
-	36, // [36:50] is the sub-list for method output_type
-	22, // [22:36] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	31, // 2: arbe.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
+	28, // 3: arbe.v1.WhoAmIResponse.sessions:type_name -> arbe.v1.Session
+	0,  // 4: arbe.v1.CreateAgentResponse.agent:type_name -> arbe.v1.Agent
+	0,  // 5: arbe.v1.GetAgentResponse.agent:type_name -> arbe.v1.Agent
+	0,  // 6: arbe.v1.ListAgentsResponse.agents:type_name -> arbe.v1.Agent
+	31, // 7: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 8: arbe.v1.GetLoginLinkResponse.agent:type_name -> arbe.v1.Agent
+	31, // 9: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 10: arbe.v1.RedeemLoginLinkResponse.agent:type_name -> arbe.v1.Agent
+	31, // 11: arbe.v1.BeginProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	31, // 12: arbe.v1.FinishProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 13: arbe.v1.FinishProviderLoginResponse.agent:type_name -> arbe.v1.Agent
+	32, // 14: arbe.v1.BeginDeviceLoginResponse.interval:type_name -> google.protobuf.Duration
+	31, // 15: arbe.v1.BeginDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	31, // 16: arbe.v1.PollDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 17: arbe.v1.PollDeviceLoginResponse.agent:type_name -> arbe.v1.Agent
+	31, // 18: arbe.v1.DeviceLogin.created_at:type_name -> google.protobuf.Timestamp
+	31, // 19: arbe.v1.DeviceLogin.expires_at:type_name -> google.protobuf.Timestamp
+	23, // 20: arbe.v1.GetDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
+	33, // 21: arbe.v1.AnswerDeviceLoginRequest.verdict:type_name -> arbe.v1.Verdict
+	23, // 22: arbe.v1.AnswerDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
+	31, // 23: arbe.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	31, // 24: arbe.v1.Session.last_used_at:type_name -> google.protobuf.Timestamp
+	31, // 25: arbe.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
+	1,  // 26: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
+	3,  // 27: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
+	5,  // 28: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
+	7,  // 29: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
+	9,  // 30: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
+	11, // 31: arbe.v1.AgentService.GetLoginLink:input_type -> arbe.v1.GetLoginLinkRequest
+	13, // 32: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
+	15, // 33: arbe.v1.AgentService.BeginProviderLogin:input_type -> arbe.v1.BeginProviderLoginRequest
+	17, // 34: arbe.v1.AgentService.FinishProviderLogin:input_type -> arbe.v1.FinishProviderLoginRequest
+	19, // 35: arbe.v1.AgentService.BeginDeviceLogin:input_type -> arbe.v1.BeginDeviceLoginRequest
+	21, // 36: arbe.v1.AgentService.PollDeviceLogin:input_type -> arbe.v1.PollDeviceLoginRequest
+	24, // 37: arbe.v1.AgentService.GetDeviceLogin:input_type -> arbe.v1.GetDeviceLoginRequest
+	26, // 38: arbe.v1.AgentService.AnswerDeviceLogin:input_type -> arbe.v1.AnswerDeviceLoginRequest
+	29, // 39: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
+	2,  // 40: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
+	4,  // 41: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
+	6,  // 42: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
+	8,  // 43: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
+	10, // 44: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
+	12, // 45: arbe.v1.AgentService.GetLoginLink:output_type -> arbe.v1.GetLoginLinkResponse
+	14, // 46: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
+	16, // 47: arbe.v1.AgentService.BeginProviderLogin:output_type -> arbe.v1.BeginProviderLoginResponse
+	18, // 48: arbe.v1.AgentService.FinishProviderLogin:output_type -> arbe.v1.FinishProviderLoginResponse
+	20, // 49: arbe.v1.AgentService.BeginDeviceLogin:output_type -> arbe.v1.BeginDeviceLoginResponse
+	22, // 50: arbe.v1.AgentService.PollDeviceLogin:output_type -> arbe.v1.PollDeviceLoginResponse
+	25, // 51: arbe.v1.AgentService.GetDeviceLogin:output_type -> arbe.v1.GetDeviceLoginResponse
+	27, // 52: arbe.v1.AgentService.AnswerDeviceLogin:output_type -> arbe.v1.AnswerDeviceLoginResponse
+	30, // 53: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
+	40, // [40:54] is the sub-list for method output_type
+	26, // [26:40] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_agent_proto_init() }
@@ -1896,13 +2084,17 @@ func file_arbe_v1_agent_proto_init() {
 		return
 	}
 	file_arbe_v1_approval_proto_init()
+	file_arbe_v1_agent_proto_msgTypes[29].OneofWrappers = []any{
+		(*EndSessionRequest_Id)(nil),
+		(*EndSessionRequest_Others)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_agent_proto_rawDesc), len(file_arbe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,7 +41,8 @@ type House struct {
 	Limits       *HouseLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
 	// The tools that every bot of the house uses only with a person's approval. A bot can need approval for more tools, but not
 	// for fewer.
-	Ask           []string `protobuf:"bytes,9,rep,name=ask,proto3" json:"ask,omitempty"`
+	Ask           []string        `protobuf:"bytes,9,rep,name=ask,proto3" json:"ask,omitempty"`
+	Retention     *HouseRetention `protobuf:"bytes,10,opt,name=retention,proto3" json:"retention,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -139,6 +140,71 @@ func (x *House) GetAsk() []string {
 	return nil
 }
 
+func (x *House) GetRetention() *HouseRetention {
+	if x != nil {
+		return x.Retention
+	}
+	return nil
+}
+
+// HouseRetention says after how many days what is old is deleted for good. A zero field means that nothing is. An hour may pass
+// before something is deleted. Its id is then a not_found with the reason EXPIRED.
+type HouseRetention struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Threads in which nothing happened for as many days, together with the threads below them. The house's own thread stays, and so
+	// do threads in which something is pinned, runs or waits for an answer.
+	ThreadsDays int32 `protobuf:"varint,1,opt,name=threads_days,json=threadsDays,proto3" json:"threads_days,omitempty"`
+	// Artifacts that are as many days old, and output that only an artifact has. The files that a thread's sandbox left stay
+	// with the thread.
+	ArtifactsDays int32 `protobuf:"varint,2,opt,name=artifacts_days,json=artifactsDays,proto3" json:"artifacts_days,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HouseRetention) Reset() {
+	*x = HouseRetention{}
+	mi := &file_arbe_v1_house_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HouseRetention) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HouseRetention) ProtoMessage() {}
+
+func (x *HouseRetention) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HouseRetention.ProtoReflect.Descriptor instead.
+func (*HouseRetention) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *HouseRetention) GetThreadsDays() int32 {
+	if x != nil {
+		return x.ThreadsDays
+	}
+	return 0
+}
+
+func (x *HouseRetention) GetArtifactsDays() int32 {
+	if x != nil {
+		return x.ArtifactsDays
+	}
+	return 0
+}
+
 // HouseLimits limits all bots of a house together. A zero field means the default.
 type HouseLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -153,7 +219,7 @@ type HouseLimits struct {
 
 func (x *HouseLimits) Reset() {
 	*x = HouseLimits{}
-	mi := &file_arbe_v1_house_proto_msgTypes[1]
+	mi := &file_arbe_v1_house_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -165,7 +231,7 @@ func (x *HouseLimits) String() string {
 func (*HouseLimits) ProtoMessage() {}
 
 func (x *HouseLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[1]
+	mi := &file_arbe_v1_house_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -178,7 +244,7 @@ func (x *HouseLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HouseLimits.ProtoReflect.Descriptor instead.
 func (*HouseLimits) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{1}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *HouseLimits) GetHouseUsdDay() float64 {
@@ -226,7 +292,7 @@ type HouseUsage struct {
 
 func (x *HouseUsage) Reset() {
 	*x = HouseUsage{}
-	mi := &file_arbe_v1_house_proto_msgTypes[2]
+	mi := &file_arbe_v1_house_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -238,7 +304,7 @@ func (x *HouseUsage) String() string {
 func (*HouseUsage) ProtoMessage() {}
 
 func (x *HouseUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[2]
+	mi := &file_arbe_v1_house_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -251,7 +317,7 @@ func (x *HouseUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HouseUsage.ProtoReflect.Descriptor instead.
 func (*HouseUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *HouseUsage) GetUsd() float64 {
@@ -344,7 +410,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_arbe_v1_house_proto_msgTypes[3]
+	mi := &file_arbe_v1_house_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -356,7 +422,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[3]
+	mi := &file_arbe_v1_house_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -369,7 +435,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Member) GetAgent() *Agent {
@@ -402,7 +468,7 @@ type CreateHouseRequest struct {
 
 func (x *CreateHouseRequest) Reset() {
 	*x = CreateHouseRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[4]
+	mi := &file_arbe_v1_house_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -414,7 +480,7 @@ func (x *CreateHouseRequest) String() string {
 func (*CreateHouseRequest) ProtoMessage() {}
 
 func (x *CreateHouseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[4]
+	mi := &file_arbe_v1_house_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -427,7 +493,7 @@ func (x *CreateHouseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateHouseRequest.ProtoReflect.Descriptor instead.
 func (*CreateHouseRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateHouseRequest) GetName() string {
@@ -446,7 +512,7 @@ type CreateHouseResponse struct {
 
 func (x *CreateHouseResponse) Reset() {
 	*x = CreateHouseResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[5]
+	mi := &file_arbe_v1_house_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -458,7 +524,7 @@ func (x *CreateHouseResponse) String() string {
 func (*CreateHouseResponse) ProtoMessage() {}
 
 func (x *CreateHouseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[5]
+	mi := &file_arbe_v1_house_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -471,7 +537,7 @@ func (x *CreateHouseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateHouseResponse.ProtoReflect.Descriptor instead.
 func (*CreateHouseResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateHouseResponse) GetHouse() *House {
@@ -485,14 +551,16 @@ type GetHouseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Also return used_today.
-	Usage         bool `protobuf:"varint,2,opt,name=usage,proto3" json:"usage,omitempty"`
+	Usage bool `protobuf:"varint,2,opt,name=usage,proto3" json:"usage,omitempty"`
+	// Also return what this retention would delete now. Nothing is deleted, and nothing set. Owners only.
+	Preview       *HouseRetention `protobuf:"bytes,3,opt,name=preview,proto3" json:"preview,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetHouseRequest) Reset() {
 	*x = GetHouseRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[6]
+	mi := &file_arbe_v1_house_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -504,7 +572,7 @@ func (x *GetHouseRequest) String() string {
 func (*GetHouseRequest) ProtoMessage() {}
 
 func (x *GetHouseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[6]
+	mi := &file_arbe_v1_house_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -517,7 +585,7 @@ func (x *GetHouseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHouseRequest.ProtoReflect.Descriptor instead.
 func (*GetHouseRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetHouseRequest) GetId() string {
@@ -534,18 +602,27 @@ func (x *GetHouseRequest) GetUsage() bool {
 	return false
 }
 
+func (x *GetHouseRequest) GetPreview() *HouseRetention {
+	if x != nil {
+		return x.Preview
+	}
+	return nil
+}
+
 type GetHouseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	House *House                 `protobuf:"bytes,1,opt,name=house,proto3" json:"house,omitempty"`
 	// Set only if the request sets usage.
-	UsedToday     *HouseUsage `protobuf:"bytes,2,opt,name=used_today,json=usedToday,proto3" json:"used_today,omitempty"`
+	UsedToday *HouseUsage `protobuf:"bytes,2,opt,name=used_today,json=usedToday,proto3" json:"used_today,omitempty"`
+	// Set only if the request sets preview.
+	Preview       *RetentionPreview `protobuf:"bytes,3,opt,name=preview,proto3" json:"preview,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetHouseResponse) Reset() {
 	*x = GetHouseResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[7]
+	mi := &file_arbe_v1_house_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +634,7 @@ func (x *GetHouseResponse) String() string {
 func (*GetHouseResponse) ProtoMessage() {}
 
 func (x *GetHouseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[7]
+	mi := &file_arbe_v1_house_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -570,7 +647,7 @@ func (x *GetHouseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHouseResponse.ProtoReflect.Descriptor instead.
 func (*GetHouseResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetHouseResponse) GetHouse() *House {
@@ -587,6 +664,75 @@ func (x *GetHouseResponse) GetUsedToday() *HouseUsage {
 	return nil
 }
 
+func (x *GetHouseResponse) GetPreview() *RetentionPreview {
+	if x != nil {
+		return x.Preview
+	}
+	return nil
+}
+
+// RetentionPreview counts what a retention would delete now.
+type RetentionPreview struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Threads   int64                  `protobuf:"varint,1,opt,name=threads,proto3" json:"threads,omitempty"`
+	Artifacts int64                  `protobuf:"varint,2,opt,name=artifacts,proto3" json:"artifacts,omitempty"`
+	// The bytes of these artifacts.
+	ArtifactBytes int64 `protobuf:"varint,3,opt,name=artifact_bytes,json=artifactBytes,proto3" json:"artifact_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetentionPreview) Reset() {
+	*x = RetentionPreview{}
+	mi := &file_arbe_v1_house_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetentionPreview) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetentionPreview) ProtoMessage() {}
+
+func (x *RetentionPreview) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetentionPreview.ProtoReflect.Descriptor instead.
+func (*RetentionPreview) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RetentionPreview) GetThreads() int64 {
+	if x != nil {
+		return x.Threads
+	}
+	return 0
+}
+
+func (x *RetentionPreview) GetArtifacts() int64 {
+	if x != nil {
+		return x.Artifacts
+	}
+	return 0
+}
+
+func (x *RetentionPreview) GetArtifactBytes() int64 {
+	if x != nil {
+		return x.ArtifactBytes
+	}
+	return 0
+}
+
 type ListHousesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 200; 0 means 50.
@@ -599,7 +745,7 @@ type ListHousesRequest struct {
 
 func (x *ListHousesRequest) Reset() {
 	*x = ListHousesRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[8]
+	mi := &file_arbe_v1_house_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +757,7 @@ func (x *ListHousesRequest) String() string {
 func (*ListHousesRequest) ProtoMessage() {}
 
 func (x *ListHousesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[8]
+	mi := &file_arbe_v1_house_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +770,7 @@ func (x *ListHousesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHousesRequest.ProtoReflect.Descriptor instead.
 func (*ListHousesRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListHousesRequest) GetPageSize() int32 {
@@ -652,7 +798,7 @@ type ListHousesResponse struct {
 
 func (x *ListHousesResponse) Reset() {
 	*x = ListHousesResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[9]
+	mi := &file_arbe_v1_house_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +810,7 @@ func (x *ListHousesResponse) String() string {
 func (*ListHousesResponse) ProtoMessage() {}
 
 func (x *ListHousesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[9]
+	mi := &file_arbe_v1_house_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +823,7 @@ func (x *ListHousesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHousesResponse.ProtoReflect.Descriptor instead.
 func (*ListHousesResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListHousesResponse) GetHouses() []*House {
@@ -703,14 +849,16 @@ type UpdateHouseRequest struct {
 	// If set, replaces all limits.
 	Limits *HouseLimits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
 	// If set, replaces all tools that need a person's approval.
-	Ask           *Names `protobuf:"bytes,6,opt,name=ask,proto3" json:"ask,omitempty"`
+	Ask *Names `protobuf:"bytes,6,opt,name=ask,proto3" json:"ask,omitempty"`
+	// If set, replaces the retention. What is already old is deleted within an hour: GetHouse shows a preview.
+	Retention     *HouseRetention `protobuf:"bytes,7,opt,name=retention,proto3" json:"retention,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateHouseRequest) Reset() {
 	*x = UpdateHouseRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[10]
+	mi := &file_arbe_v1_house_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +870,7 @@ func (x *UpdateHouseRequest) String() string {
 func (*UpdateHouseRequest) ProtoMessage() {}
 
 func (x *UpdateHouseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[10]
+	mi := &file_arbe_v1_house_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +883,7 @@ func (x *UpdateHouseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateHouseRequest.ProtoReflect.Descriptor instead.
 func (*UpdateHouseRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpdateHouseRequest) GetId() string {
@@ -773,6 +921,13 @@ func (x *UpdateHouseRequest) GetAsk() *Names {
 	return nil
 }
 
+func (x *UpdateHouseRequest) GetRetention() *HouseRetention {
+	if x != nil {
+		return x.Retention
+	}
+	return nil
+}
+
 type UpdateHouseResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	House         *House                 `protobuf:"bytes,1,opt,name=house,proto3" json:"house,omitempty"`
@@ -782,7 +937,7 @@ type UpdateHouseResponse struct {
 
 func (x *UpdateHouseResponse) Reset() {
 	*x = UpdateHouseResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[11]
+	mi := &file_arbe_v1_house_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -794,7 +949,7 @@ func (x *UpdateHouseResponse) String() string {
 func (*UpdateHouseResponse) ProtoMessage() {}
 
 func (x *UpdateHouseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[11]
+	mi := &file_arbe_v1_house_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -807,7 +962,7 @@ func (x *UpdateHouseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateHouseResponse.ProtoReflect.Descriptor instead.
 func (*UpdateHouseResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdateHouseResponse) GetHouse() *House {
@@ -830,7 +985,7 @@ type ListMembersRequest struct {
 
 func (x *ListMembersRequest) Reset() {
 	*x = ListMembersRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[12]
+	mi := &file_arbe_v1_house_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +997,7 @@ func (x *ListMembersRequest) String() string {
 func (*ListMembersRequest) ProtoMessage() {}
 
 func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[12]
+	mi := &file_arbe_v1_house_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +1010,7 @@ func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersRequest.ProtoReflect.Descriptor instead.
 func (*ListMembersRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListMembersRequest) GetHouseId() string {
@@ -890,7 +1045,7 @@ type ListMembersResponse struct {
 
 func (x *ListMembersResponse) Reset() {
 	*x = ListMembersResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[13]
+	mi := &file_arbe_v1_house_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1057,7 @@ func (x *ListMembersResponse) String() string {
 func (*ListMembersResponse) ProtoMessage() {}
 
 func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[13]
+	mi := &file_arbe_v1_house_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1070,7 @@ func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersResponse.ProtoReflect.Descriptor instead.
 func (*ListMembersResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListMembersResponse) GetMembers() []*Member {
@@ -943,7 +1098,7 @@ type UpdateMemberRequest struct {
 
 func (x *UpdateMemberRequest) Reset() {
 	*x = UpdateMemberRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[14]
+	mi := &file_arbe_v1_house_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1110,7 @@ func (x *UpdateMemberRequest) String() string {
 func (*UpdateMemberRequest) ProtoMessage() {}
 
 func (x *UpdateMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[14]
+	mi := &file_arbe_v1_house_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1123,7 @@ func (x *UpdateMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMemberRequest.ProtoReflect.Descriptor instead.
 func (*UpdateMemberRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpdateMemberRequest) GetHouseId() string {
@@ -1001,7 +1156,7 @@ type UpdateMemberResponse struct {
 
 func (x *UpdateMemberResponse) Reset() {
 	*x = UpdateMemberResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[15]
+	mi := &file_arbe_v1_house_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1168,7 @@ func (x *UpdateMemberResponse) String() string {
 func (*UpdateMemberResponse) ProtoMessage() {}
 
 func (x *UpdateMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[15]
+	mi := &file_arbe_v1_house_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1181,7 @@ func (x *UpdateMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMemberResponse.ProtoReflect.Descriptor instead.
 func (*UpdateMemberResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UpdateMemberResponse) GetMember() *Member {
@@ -1046,7 +1201,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[16]
+	mi := &file_arbe_v1_house_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1213,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[16]
+	mi := &file_arbe_v1_house_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1226,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RemoveMemberRequest) GetHouseId() string {
@@ -1096,7 +1251,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[17]
+	mi := &file_arbe_v1_house_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1263,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[17]
+	mi := &file_arbe_v1_house_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1276,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{19}
 }
 
 // Invite is a link with which one person can join a house.
@@ -1144,7 +1299,7 @@ type Invite struct {
 
 func (x *Invite) Reset() {
 	*x = Invite{}
-	mi := &file_arbe_v1_house_proto_msgTypes[18]
+	mi := &file_arbe_v1_house_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1311,7 @@ func (x *Invite) String() string {
 func (*Invite) ProtoMessage() {}
 
 func (x *Invite) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[18]
+	mi := &file_arbe_v1_house_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1324,7 @@ func (x *Invite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invite.ProtoReflect.Descriptor instead.
 func (*Invite) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Invite) GetId() string {
@@ -1243,7 +1398,7 @@ type CreateInviteRequest struct {
 
 func (x *CreateInviteRequest) Reset() {
 	*x = CreateInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[19]
+	mi := &file_arbe_v1_house_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1410,7 @@ func (x *CreateInviteRequest) String() string {
 func (*CreateInviteRequest) ProtoMessage() {}
 
 func (x *CreateInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[19]
+	mi := &file_arbe_v1_house_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1423,7 @@ func (x *CreateInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInviteRequest.ProtoReflect.Descriptor instead.
 func (*CreateInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateInviteRequest) GetHouseId() string {
@@ -1310,7 +1465,7 @@ type CreateInviteResponse struct {
 
 func (x *CreateInviteResponse) Reset() {
 	*x = CreateInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[20]
+	mi := &file_arbe_v1_house_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1477,7 @@ func (x *CreateInviteResponse) String() string {
 func (*CreateInviteResponse) ProtoMessage() {}
 
 func (x *CreateInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[20]
+	mi := &file_arbe_v1_house_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1490,7 @@ func (x *CreateInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInviteResponse.ProtoReflect.Descriptor instead.
 func (*CreateInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateInviteResponse) GetInvite() *Invite {
@@ -1365,7 +1520,7 @@ type ListInvitesRequest struct {
 
 func (x *ListInvitesRequest) Reset() {
 	*x = ListInvitesRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[21]
+	mi := &file_arbe_v1_house_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1377,7 +1532,7 @@ func (x *ListInvitesRequest) String() string {
 func (*ListInvitesRequest) ProtoMessage() {}
 
 func (x *ListInvitesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[21]
+	mi := &file_arbe_v1_house_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1390,7 +1545,7 @@ func (x *ListInvitesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInvitesRequest.ProtoReflect.Descriptor instead.
 func (*ListInvitesRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListInvitesRequest) GetHouseId() string {
@@ -1425,7 +1580,7 @@ type ListInvitesResponse struct {
 
 func (x *ListInvitesResponse) Reset() {
 	*x = ListInvitesResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[22]
+	mi := &file_arbe_v1_house_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +1592,7 @@ func (x *ListInvitesResponse) String() string {
 func (*ListInvitesResponse) ProtoMessage() {}
 
 func (x *ListInvitesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[22]
+	mi := &file_arbe_v1_house_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,7 +1605,7 @@ func (x *ListInvitesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInvitesResponse.ProtoReflect.Descriptor instead.
 func (*ListInvitesResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListInvitesResponse) GetInvites() []*Invite {
@@ -1477,7 +1632,7 @@ type RevokeInviteRequest struct {
 
 func (x *RevokeInviteRequest) Reset() {
 	*x = RevokeInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[23]
+	mi := &file_arbe_v1_house_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1644,7 @@ func (x *RevokeInviteRequest) String() string {
 func (*RevokeInviteRequest) ProtoMessage() {}
 
 func (x *RevokeInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[23]
+	mi := &file_arbe_v1_house_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1657,7 @@ func (x *RevokeInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeInviteRequest.ProtoReflect.Descriptor instead.
 func (*RevokeInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RevokeInviteRequest) GetHouseId() string {
@@ -1527,7 +1682,7 @@ type RevokeInviteResponse struct {
 
 func (x *RevokeInviteResponse) Reset() {
 	*x = RevokeInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[24]
+	mi := &file_arbe_v1_house_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1539,7 +1694,7 @@ func (x *RevokeInviteResponse) String() string {
 func (*RevokeInviteResponse) ProtoMessage() {}
 
 func (x *RevokeInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[24]
+	mi := &file_arbe_v1_house_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1552,7 +1707,7 @@ func (x *RevokeInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeInviteResponse.ProtoReflect.Descriptor instead.
 func (*RevokeInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{26}
 }
 
 type ListAuditEventsRequest struct {
@@ -1568,7 +1723,7 @@ type ListAuditEventsRequest struct {
 
 func (x *ListAuditEventsRequest) Reset() {
 	*x = ListAuditEventsRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	mi := &file_arbe_v1_house_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1735,7 @@ func (x *ListAuditEventsRequest) String() string {
 func (*ListAuditEventsRequest) ProtoMessage() {}
 
 func (x *ListAuditEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	mi := &file_arbe_v1_house_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1748,7 @@ func (x *ListAuditEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditEventsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListAuditEventsRequest) GetHouseId() string {
@@ -1628,7 +1783,7 @@ type ListAuditEventsResponse struct {
 
 func (x *ListAuditEventsResponse) Reset() {
 	*x = ListAuditEventsResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	mi := &file_arbe_v1_house_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +1795,7 @@ func (x *ListAuditEventsResponse) String() string {
 func (*ListAuditEventsResponse) ProtoMessage() {}
 
 func (x *ListAuditEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	mi := &file_arbe_v1_house_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +1808,7 @@ func (x *ListAuditEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditEventsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListAuditEventsResponse) GetEvents() []*AuditEvent {
@@ -1675,13 +1830,15 @@ type AuditEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	At    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
-	// The person or bot who did it; empty for arbe itself, and for somebody with access to the database.
+	// The person or bot who did it; empty for arbe itself, for the retention of the house, and for somebody with access to the
+	// database.
 	ActorAgentId string `protobuf:"bytes,3,opt,name=actor_agent_id,json=actorAgentId,proto3" json:"actor_agent_id,omitempty"`
 	// "human" or "bot".
 	ActorKind string `protobuf:"bytes,4,opt,name=actor_kind,json=actorKind,proto3" json:"actor_kind,omitempty"`
 	// The name of a person, or the @handle of a bot.
 	ActorName string `protobuf:"bytes,5,opt,name=actor_name,json=actorName,proto3" json:"actor_name,omitempty"`
-	// How the actor spoke: "browser", "cli", "api", or "token" for a token of a thread. Empty if it is not known.
+	// How the actor spoke: "browser", "cli", "api", or "token" for a token of a thread. "retention" if the retention of the house
+	// did it. Empty if it is not known.
 	Via string `protobuf:"bytes,6,opt,name=via,proto3" json:"via,omitempty"`
 	// The name of the actor's API key; empty for other credentials.
 	KeyName string `protobuf:"bytes,7,opt,name=key_name,json=keyName,proto3" json:"key_name,omitempty"`
@@ -1699,7 +1856,7 @@ type AuditEvent struct {
 
 func (x *AuditEvent) Reset() {
 	*x = AuditEvent{}
-	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	mi := &file_arbe_v1_house_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1868,7 @@ func (x *AuditEvent) String() string {
 func (*AuditEvent) ProtoMessage() {}
 
 func (x *AuditEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	mi := &file_arbe_v1_house_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1881,7 @@ func (x *AuditEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEvent.ProtoReflect.Descriptor instead.
 func (*AuditEvent) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AuditEvent) GetId() string {
@@ -1825,7 +1982,7 @@ type AuditChange struct {
 
 func (x *AuditChange) Reset() {
 	*x = AuditChange{}
-	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	mi := &file_arbe_v1_house_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +1994,7 @@ func (x *AuditChange) String() string {
 func (*AuditChange) ProtoMessage() {}
 
 func (x *AuditChange) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	mi := &file_arbe_v1_house_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +2007,7 @@ func (x *AuditChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditChange.ProtoReflect.Descriptor instead.
 func (*AuditChange) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AuditChange) GetField() string {
@@ -1883,7 +2040,7 @@ type GetInviteRequest struct {
 
 func (x *GetInviteRequest) Reset() {
 	*x = GetInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[29]
+	mi := &file_arbe_v1_house_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +2052,7 @@ func (x *GetInviteRequest) String() string {
 func (*GetInviteRequest) ProtoMessage() {}
 
 func (x *GetInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[29]
+	mi := &file_arbe_v1_house_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +2065,7 @@ func (x *GetInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInviteRequest.ProtoReflect.Descriptor instead.
 func (*GetInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetInviteRequest) GetToken() string {
@@ -1933,7 +2090,7 @@ type GetInviteResponse struct {
 
 func (x *GetInviteResponse) Reset() {
 	*x = GetInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[30]
+	mi := &file_arbe_v1_house_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2102,7 @@ func (x *GetInviteResponse) String() string {
 func (*GetInviteResponse) ProtoMessage() {}
 
 func (x *GetInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[30]
+	mi := &file_arbe_v1_house_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2115,7 @@ func (x *GetInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInviteResponse.ProtoReflect.Descriptor instead.
 func (*GetInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetInviteResponse) GetHouseId() string {
@@ -2007,7 +2164,7 @@ type AcceptInviteRequest struct {
 
 func (x *AcceptInviteRequest) Reset() {
 	*x = AcceptInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[31]
+	mi := &file_arbe_v1_house_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2176,7 @@ func (x *AcceptInviteRequest) String() string {
 func (*AcceptInviteRequest) ProtoMessage() {}
 
 func (x *AcceptInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[31]
+	mi := &file_arbe_v1_house_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2189,7 @@ func (x *AcceptInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInviteRequest.ProtoReflect.Descriptor instead.
 func (*AcceptInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AcceptInviteRequest) GetToken() string {
@@ -2065,7 +2222,7 @@ type AcceptInviteResponse struct {
 
 func (x *AcceptInviteResponse) Reset() {
 	*x = AcceptInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[32]
+	mi := &file_arbe_v1_house_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2234,7 @@ func (x *AcceptInviteResponse) String() string {
 func (*AcceptInviteResponse) ProtoMessage() {}
 
 func (x *AcceptInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[32]
+	mi := &file_arbe_v1_house_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2247,7 @@ func (x *AcceptInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInviteResponse.ProtoReflect.Descriptor instead.
 func (*AcceptInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AcceptInviteResponse) GetHouse() *House {
@@ -2144,7 +2301,7 @@ type WatchHouseRequest struct {
 
 func (x *WatchHouseRequest) Reset() {
 	*x = WatchHouseRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[33]
+	mi := &file_arbe_v1_house_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2313,7 @@ func (x *WatchHouseRequest) String() string {
 func (*WatchHouseRequest) ProtoMessage() {}
 
 func (x *WatchHouseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[33]
+	mi := &file_arbe_v1_house_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2326,7 @@ func (x *WatchHouseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchHouseRequest.ProtoReflect.Descriptor instead.
 func (*WatchHouseRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchHouseRequest) GetHouseId() string {
@@ -2236,7 +2393,7 @@ type WatchHouseResponse struct {
 
 func (x *WatchHouseResponse) Reset() {
 	*x = WatchHouseResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[34]
+	mi := &file_arbe_v1_house_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2405,7 @@ func (x *WatchHouseResponse) String() string {
 func (*WatchHouseResponse) ProtoMessage() {}
 
 func (x *WatchHouseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[34]
+	mi := &file_arbe_v1_house_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2418,7 @@ func (x *WatchHouseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchHouseResponse.ProtoReflect.Descriptor instead.
 func (*WatchHouseResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{34}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WatchHouseResponse) GetEvent() isWatchHouseResponse_Event {
@@ -2460,7 +2617,7 @@ type Gone struct {
 
 func (x *Gone) Reset() {
 	*x = Gone{}
-	mi := &file_arbe_v1_house_proto_msgTypes[35]
+	mi := &file_arbe_v1_house_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2629,7 @@ func (x *Gone) String() string {
 func (*Gone) ProtoMessage() {}
 
 func (x *Gone) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[35]
+	mi := &file_arbe_v1_house_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2642,7 @@ func (x *Gone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gone.ProtoReflect.Descriptor instead.
 func (*Gone) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{35}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Gone) GetKind() string {
@@ -2513,7 +2670,7 @@ type Rest struct {
 
 func (x *Rest) Reset() {
 	*x = Rest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[36]
+	mi := &file_arbe_v1_house_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2525,7 +2682,7 @@ func (x *Rest) String() string {
 func (*Rest) ProtoMessage() {}
 
 func (x *Rest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[36]
+	mi := &file_arbe_v1_house_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2538,7 +2695,7 @@ func (x *Rest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rest.ProtoReflect.Descriptor instead.
 func (*Rest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{36}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Rest) GetPageToken() string {
@@ -2556,7 +2713,7 @@ type Watching struct {
 
 func (x *Watching) Reset() {
 	*x = Watching{}
-	mi := &file_arbe_v1_house_proto_msgTypes[37]
+	mi := &file_arbe_v1_house_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2725,7 @@ func (x *Watching) String() string {
 func (*Watching) ProtoMessage() {}
 
 func (x *Watching) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[37]
+	mi := &file_arbe_v1_house_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,14 +2738,14 @@ func (x *Watching) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watching.ProtoReflect.Descriptor instead.
 func (*Watching) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{37}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{39}
 }
 
 var File_arbe_v1_house_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x11arbe/v1/bot.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x13arbe/v1/inbox.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x02\n" +
+	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x11arbe/v1/bot.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x13arbe/v1/inbox.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\x02\n" +
 	"\x05House\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -2599,7 +2756,14 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x04role\x18\x06 \x01(\tR\x04role\x12#\n" +
 	"\rdefault_model\x18\a \x01(\tR\fdefaultModel\x12,\n" +
 	"\x06limits\x18\b \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limits\x12\x10\n" +
-	"\x03ask\x18\t \x03(\tR\x03ask\"\x89\x01\n" +
+	"\x03ask\x18\t \x03(\tR\x03ask\x125\n" +
+	"\tretention\x18\n" +
+	" \x01(\v2\x17.arbe.v1.HouseRetentionR\tretention\"r\n" +
+	"\x0eHouseRetention\x12-\n" +
+	"\fthreads_days\x18\x01 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xc2\x1c(\x00R\vthreadsDays\x121\n" +
+	"\x0eartifacts_days\x18\x02 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xc2\x1c(\x00R\rartifactsDays\"\x89\x01\n" +
 	"\vHouseLimits\x12;\n" +
 	"\rhouse_usd_day\x18\x01 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00j\xf8@)\x00\x00\x00\x00\x00\x00\x00\x00R\vhouseUsdDay\x12=\n" +
 	"\x0emember_usd_day\x18\x02 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00j\xf8@)\x00\x00\x00\x00\x00\x00\x00\x00R\fmemberUsdDay\"\x88\x03\n" +
@@ -2628,14 +2792,20 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x12CreateHouseRequest\x12\x1d\n" +
 	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\";\n" +
 	"\x13CreateHouseResponse\x12$\n" +
-	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\"B\n" +
+	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\"u\n" +
 	"\x0fGetHouseRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\x14\n" +
-	"\x05usage\x18\x02 \x01(\bR\x05usage\"l\n" +
+	"\x05usage\x18\x02 \x01(\bR\x05usage\x121\n" +
+	"\apreview\x18\x03 \x01(\v2\x17.arbe.v1.HouseRetentionR\apreview\"\xa1\x01\n" +
 	"\x10GetHouseResponse\x12$\n" +
 	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\x122\n" +
 	"\n" +
-	"used_today\x18\x02 \x01(\v2\x13.arbe.v1.HouseUsageR\tusedToday\"e\n" +
+	"used_today\x18\x02 \x01(\v2\x13.arbe.v1.HouseUsageR\tusedToday\x123\n" +
+	"\apreview\x18\x03 \x01(\v2\x19.arbe.v1.RetentionPreviewR\apreview\"q\n" +
+	"\x10RetentionPreview\x12\x18\n" +
+	"\athreads\x18\x01 \x01(\x03R\athreads\x12\x1c\n" +
+	"\tartifacts\x18\x02 \x01(\x03R\tartifacts\x12%\n" +
+	"\x0eartifact_bytes\x18\x03 \x01(\x03R\rartifactBytes\"e\n" +
 	"\x11ListHousesRequest\x12'\n" +
 	"\tpage_size\x18\x01 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
@@ -2643,13 +2813,14 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"d\n" +
 	"\x12ListHousesResponse\x12&\n" +
 	"\x06houses\x18\x01 \x03(\v2\x0e.arbe.v1.HouseR\x06houses\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa0\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xd7\x02\n" +
 	"\x12UpdateHouseRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\"\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dH\x00R\x04name\x88\x01\x01\x12B\n" +
 	"\x16default_environment_id\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@H\x01R\x14defaultEnvironmentId\x88\x01\x01\x12,\n" +
 	"\x06limits\x18\x05 \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limits\x12 \n" +
-	"\x03ask\x18\x06 \x01(\v2\x0e.arbe.v1.NamesR\x03askB\a\n" +
+	"\x03ask\x18\x06 \x01(\v2\x0e.arbe.v1.NamesR\x03ask\x125\n" +
+	"\tretention\x18\a \x01(\v2\x17.arbe.v1.HouseRetentionR\tretentionB\a\n" +
 	"\x05_nameB\x19\n" +
 	"\x17_default_environment_idJ\x04\b\x04\x10\x05R\rdefault_model\";\n" +
 	"\x13UpdateHouseResponse\x12$\n" +
@@ -2822,127 +2993,133 @@ func file_arbe_v1_house_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_house_proto_rawDescData
 }
 
-var file_arbe_v1_house_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_arbe_v1_house_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_arbe_v1_house_proto_goTypes = []any{
 	(*House)(nil),                   // 0: arbe.v1.House
-	(*HouseLimits)(nil),             // 1: arbe.v1.HouseLimits
-	(*HouseUsage)(nil),              // 2: arbe.v1.HouseUsage
-	(*Member)(nil),                  // 3: arbe.v1.Member
-	(*CreateHouseRequest)(nil),      // 4: arbe.v1.CreateHouseRequest
-	(*CreateHouseResponse)(nil),     // 5: arbe.v1.CreateHouseResponse
-	(*GetHouseRequest)(nil),         // 6: arbe.v1.GetHouseRequest
-	(*GetHouseResponse)(nil),        // 7: arbe.v1.GetHouseResponse
-	(*ListHousesRequest)(nil),       // 8: arbe.v1.ListHousesRequest
-	(*ListHousesResponse)(nil),      // 9: arbe.v1.ListHousesResponse
-	(*UpdateHouseRequest)(nil),      // 10: arbe.v1.UpdateHouseRequest
-	(*UpdateHouseResponse)(nil),     // 11: arbe.v1.UpdateHouseResponse
-	(*ListMembersRequest)(nil),      // 12: arbe.v1.ListMembersRequest
-	(*ListMembersResponse)(nil),     // 13: arbe.v1.ListMembersResponse
-	(*UpdateMemberRequest)(nil),     // 14: arbe.v1.UpdateMemberRequest
-	(*UpdateMemberResponse)(nil),    // 15: arbe.v1.UpdateMemberResponse
-	(*RemoveMemberRequest)(nil),     // 16: arbe.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),    // 17: arbe.v1.RemoveMemberResponse
-	(*Invite)(nil),                  // 18: arbe.v1.Invite
-	(*CreateInviteRequest)(nil),     // 19: arbe.v1.CreateInviteRequest
-	(*CreateInviteResponse)(nil),    // 20: arbe.v1.CreateInviteResponse
-	(*ListInvitesRequest)(nil),      // 21: arbe.v1.ListInvitesRequest
-	(*ListInvitesResponse)(nil),     // 22: arbe.v1.ListInvitesResponse
-	(*RevokeInviteRequest)(nil),     // 23: arbe.v1.RevokeInviteRequest
-	(*RevokeInviteResponse)(nil),    // 24: arbe.v1.RevokeInviteResponse
-	(*ListAuditEventsRequest)(nil),  // 25: arbe.v1.ListAuditEventsRequest
-	(*ListAuditEventsResponse)(nil), // 26: arbe.v1.ListAuditEventsResponse
-	(*AuditEvent)(nil),              // 27: arbe.v1.AuditEvent
-	(*AuditChange)(nil),             // 28: arbe.v1.AuditChange
-	(*GetInviteRequest)(nil),        // 29: arbe.v1.GetInviteRequest
-	(*GetInviteResponse)(nil),       // 30: arbe.v1.GetInviteResponse
-	(*AcceptInviteRequest)(nil),     // 31: arbe.v1.AcceptInviteRequest
-	(*AcceptInviteResponse)(nil),    // 32: arbe.v1.AcceptInviteResponse
-	(*WatchHouseRequest)(nil),       // 33: arbe.v1.WatchHouseRequest
-	(*WatchHouseResponse)(nil),      // 34: arbe.v1.WatchHouseResponse
-	(*Gone)(nil),                    // 35: arbe.v1.Gone
-	(*Rest)(nil),                    // 36: arbe.v1.Rest
-	(*Watching)(nil),                // 37: arbe.v1.Watching
-	(*timestamppb.Timestamp)(nil),   // 38: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 39: arbe.v1.Agent
-	(*Names)(nil),                   // 40: arbe.v1.Names
-	(*durationpb.Duration)(nil),     // 41: google.protobuf.Duration
-	(*Thread)(nil),                  // 42: arbe.v1.Thread
-	(*Sandbox)(nil),                 // 43: arbe.v1.Sandbox
-	(*Environment)(nil),             // 44: arbe.v1.Environment
-	(*Alive)(nil),                   // 45: arbe.v1.Alive
-	(*Bot)(nil),                     // 46: arbe.v1.Bot
-	(*Inbox)(nil),                   // 47: arbe.v1.Inbox
+	(*HouseRetention)(nil),          // 1: arbe.v1.HouseRetention
+	(*HouseLimits)(nil),             // 2: arbe.v1.HouseLimits
+	(*HouseUsage)(nil),              // 3: arbe.v1.HouseUsage
+	(*Member)(nil),                  // 4: arbe.v1.Member
+	(*CreateHouseRequest)(nil),      // 5: arbe.v1.CreateHouseRequest
+	(*CreateHouseResponse)(nil),     // 6: arbe.v1.CreateHouseResponse
+	(*GetHouseRequest)(nil),         // 7: arbe.v1.GetHouseRequest
+	(*GetHouseResponse)(nil),        // 8: arbe.v1.GetHouseResponse
+	(*RetentionPreview)(nil),        // 9: arbe.v1.RetentionPreview
+	(*ListHousesRequest)(nil),       // 10: arbe.v1.ListHousesRequest
+	(*ListHousesResponse)(nil),      // 11: arbe.v1.ListHousesResponse
+	(*UpdateHouseRequest)(nil),      // 12: arbe.v1.UpdateHouseRequest
+	(*UpdateHouseResponse)(nil),     // 13: arbe.v1.UpdateHouseResponse
+	(*ListMembersRequest)(nil),      // 14: arbe.v1.ListMembersRequest
+	(*ListMembersResponse)(nil),     // 15: arbe.v1.ListMembersResponse
+	(*UpdateMemberRequest)(nil),     // 16: arbe.v1.UpdateMemberRequest
+	(*UpdateMemberResponse)(nil),    // 17: arbe.v1.UpdateMemberResponse
+	(*RemoveMemberRequest)(nil),     // 18: arbe.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),    // 19: arbe.v1.RemoveMemberResponse
+	(*Invite)(nil),                  // 20: arbe.v1.Invite
+	(*CreateInviteRequest)(nil),     // 21: arbe.v1.CreateInviteRequest
+	(*CreateInviteResponse)(nil),    // 22: arbe.v1.CreateInviteResponse
+	(*ListInvitesRequest)(nil),      // 23: arbe.v1.ListInvitesRequest
+	(*ListInvitesResponse)(nil),     // 24: arbe.v1.ListInvitesResponse
+	(*RevokeInviteRequest)(nil),     // 25: arbe.v1.RevokeInviteRequest
+	(*RevokeInviteResponse)(nil),    // 26: arbe.v1.RevokeInviteResponse
+	(*ListAuditEventsRequest)(nil),  // 27: arbe.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil), // 28: arbe.v1.ListAuditEventsResponse
+	(*AuditEvent)(nil),              // 29: arbe.v1.AuditEvent
+	(*AuditChange)(nil),             // 30: arbe.v1.AuditChange
+	(*GetInviteRequest)(nil),        // 31: arbe.v1.GetInviteRequest
+	(*GetInviteResponse)(nil),       // 32: arbe.v1.GetInviteResponse
+	(*AcceptInviteRequest)(nil),     // 33: arbe.v1.AcceptInviteRequest
+	(*AcceptInviteResponse)(nil),    // 34: arbe.v1.AcceptInviteResponse
+	(*WatchHouseRequest)(nil),       // 35: arbe.v1.WatchHouseRequest
+	(*WatchHouseResponse)(nil),      // 36: arbe.v1.WatchHouseResponse
+	(*Gone)(nil),                    // 37: arbe.v1.Gone
+	(*Rest)(nil),                    // 38: arbe.v1.Rest
+	(*Watching)(nil),                // 39: arbe.v1.Watching
+	(*timestamppb.Timestamp)(nil),   // 40: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 41: arbe.v1.Agent
+	(*Names)(nil),                   // 42: arbe.v1.Names
+	(*durationpb.Duration)(nil),     // 43: google.protobuf.Duration
+	(*Thread)(nil),                  // 44: arbe.v1.Thread
+	(*Sandbox)(nil),                 // 45: arbe.v1.Sandbox
+	(*Environment)(nil),             // 46: arbe.v1.Environment
+	(*Alive)(nil),                   // 47: arbe.v1.Alive
+	(*Bot)(nil),                     // 48: arbe.v1.Bot
+	(*Inbox)(nil),                   // 49: arbe.v1.Inbox
 }
 var file_arbe_v1_house_proto_depIdxs = []int32{
-	38, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
-	1,  // 1: arbe.v1.House.limits:type_name -> arbe.v1.HouseLimits
-	39, // 2: arbe.v1.Member.agent:type_name -> arbe.v1.Agent
-	38, // 3: arbe.v1.Member.joined_at:type_name -> google.protobuf.Timestamp
-	0,  // 4: arbe.v1.CreateHouseResponse.house:type_name -> arbe.v1.House
-	0,  // 5: arbe.v1.GetHouseResponse.house:type_name -> arbe.v1.House
-	2,  // 6: arbe.v1.GetHouseResponse.used_today:type_name -> arbe.v1.HouseUsage
-	0,  // 7: arbe.v1.ListHousesResponse.houses:type_name -> arbe.v1.House
-	1,  // 8: arbe.v1.UpdateHouseRequest.limits:type_name -> arbe.v1.HouseLimits
-	40, // 9: arbe.v1.UpdateHouseRequest.ask:type_name -> arbe.v1.Names
-	0,  // 10: arbe.v1.UpdateHouseResponse.house:type_name -> arbe.v1.House
-	3,  // 11: arbe.v1.ListMembersResponse.members:type_name -> arbe.v1.Member
-	3,  // 12: arbe.v1.UpdateMemberResponse.member:type_name -> arbe.v1.Member
-	38, // 13: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
-	38, // 14: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
-	41, // 15: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
-	18, // 16: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
-	18, // 17: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
-	27, // 18: arbe.v1.ListAuditEventsResponse.events:type_name -> arbe.v1.AuditEvent
-	38, // 19: arbe.v1.AuditEvent.at:type_name -> google.protobuf.Timestamp
-	28, // 20: arbe.v1.AuditEvent.changes:type_name -> arbe.v1.AuditChange
-	38, // 21: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 22: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
-	39, // 23: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
-	38, // 24: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 25: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
-	42, // 26: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
-	43, // 27: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
-	44, // 28: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
-	3,  // 29: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
-	35, // 30: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
-	36, // 31: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
-	37, // 32: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
-	45, // 33: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
-	46, // 34: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
-	47, // 35: arbe.v1.WatchHouseResponse.inbox:type_name -> arbe.v1.Inbox
-	4,  // 36: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
-	6,  // 37: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
-	8,  // 38: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
-	10, // 39: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
-	12, // 40: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
-	14, // 41: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
-	16, // 42: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
-	19, // 43: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
-	21, // 44: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
-	23, // 45: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
-	29, // 46: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
-	31, // 47: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
-	25, // 48: arbe.v1.HouseService.ListAuditEvents:input_type -> arbe.v1.ListAuditEventsRequest
-	33, // 49: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
-	5,  // 50: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
-	7,  // 51: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
-	9,  // 52: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
-	11, // 53: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
-	13, // 54: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
-	15, // 55: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
-	17, // 56: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
-	20, // 57: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
-	22, // 58: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
-	24, // 59: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
-	30, // 60: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
-	32, // 61: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
-	26, // 62: arbe.v1.HouseService.ListAuditEvents:output_type -> arbe.v1.ListAuditEventsResponse
-	34, // 63: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
-	50, // [50:64] is the sub-list for method output_type
-	36, // [36:50] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	40, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
+	2,  // 1: arbe.v1.House.limits:type_name -> arbe.v1.HouseLimits
+	1,  // 2: arbe.v1.House.retention:type_name -> arbe.v1.HouseRetention
+	41, // 3: arbe.v1.Member.agent:type_name -> arbe.v1.Agent
+	40, // 4: arbe.v1.Member.joined_at:type_name -> google.protobuf.Timestamp
+	0,  // 5: arbe.v1.CreateHouseResponse.house:type_name -> arbe.v1.House
+	1,  // 6: arbe.v1.GetHouseRequest.preview:type_name -> arbe.v1.HouseRetention
+	0,  // 7: arbe.v1.GetHouseResponse.house:type_name -> arbe.v1.House
+	3,  // 8: arbe.v1.GetHouseResponse.used_today:type_name -> arbe.v1.HouseUsage
+	9,  // 9: arbe.v1.GetHouseResponse.preview:type_name -> arbe.v1.RetentionPreview
+	0,  // 10: arbe.v1.ListHousesResponse.houses:type_name -> arbe.v1.House
+	2,  // 11: arbe.v1.UpdateHouseRequest.limits:type_name -> arbe.v1.HouseLimits
+	42, // 12: arbe.v1.UpdateHouseRequest.ask:type_name -> arbe.v1.Names
+	1,  // 13: arbe.v1.UpdateHouseRequest.retention:type_name -> arbe.v1.HouseRetention
+	0,  // 14: arbe.v1.UpdateHouseResponse.house:type_name -> arbe.v1.House
+	4,  // 15: arbe.v1.ListMembersResponse.members:type_name -> arbe.v1.Member
+	4,  // 16: arbe.v1.UpdateMemberResponse.member:type_name -> arbe.v1.Member
+	40, // 17: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
+	40, // 18: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
+	43, // 19: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
+	20, // 20: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
+	20, // 21: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
+	29, // 22: arbe.v1.ListAuditEventsResponse.events:type_name -> arbe.v1.AuditEvent
+	40, // 23: arbe.v1.AuditEvent.at:type_name -> google.protobuf.Timestamp
+	30, // 24: arbe.v1.AuditEvent.changes:type_name -> arbe.v1.AuditChange
+	40, // 25: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 26: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
+	41, // 27: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
+	40, // 28: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 29: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
+	44, // 30: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
+	45, // 31: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
+	46, // 32: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
+	4,  // 33: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
+	37, // 34: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
+	38, // 35: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
+	39, // 36: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
+	47, // 37: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
+	48, // 38: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
+	49, // 39: arbe.v1.WatchHouseResponse.inbox:type_name -> arbe.v1.Inbox
+	5,  // 40: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
+	7,  // 41: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
+	10, // 42: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
+	12, // 43: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
+	14, // 44: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
+	16, // 45: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
+	18, // 46: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
+	21, // 47: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
+	23, // 48: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
+	25, // 49: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
+	31, // 50: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
+	33, // 51: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
+	27, // 52: arbe.v1.HouseService.ListAuditEvents:input_type -> arbe.v1.ListAuditEventsRequest
+	35, // 53: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
+	6,  // 54: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
+	8,  // 55: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
+	11, // 56: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
+	13, // 57: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
+	15, // 58: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
+	17, // 59: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
+	19, // 60: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
+	22, // 61: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
+	24, // 62: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
+	26, // 63: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
+	32, // 64: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
+	34, // 65: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
+	28, // 66: arbe.v1.HouseService.ListAuditEvents:output_type -> arbe.v1.ListAuditEventsResponse
+	36, // 67: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
+	54, // [54:68] is the sub-list for method output_type
+	40, // [40:54] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_house_proto_init() }
@@ -2957,9 +3134,9 @@ func file_arbe_v1_house_proto_init() {
 	file_arbe_v1_inbox_proto_init()
 	file_arbe_v1_sandbox_proto_init()
 	file_arbe_v1_thread_proto_init()
-	file_arbe_v1_house_proto_msgTypes[10].OneofWrappers = []any{}
-	file_arbe_v1_house_proto_msgTypes[28].OneofWrappers = []any{}
-	file_arbe_v1_house_proto_msgTypes[34].OneofWrappers = []any{
+	file_arbe_v1_house_proto_msgTypes[12].OneofWrappers = []any{}
+	file_arbe_v1_house_proto_msgTypes[30].OneofWrappers = []any{}
+	file_arbe_v1_house_proto_msgTypes[36].OneofWrappers = []any{
 		(*WatchHouseResponse_House)(nil),
 		(*WatchHouseResponse_Thread)(nil),
 		(*WatchHouseResponse_Sandbox)(nil),
@@ -2978,7 +3155,7 @@ func file_arbe_v1_house_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_house_proto_rawDesc), len(file_arbe_v1_house_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

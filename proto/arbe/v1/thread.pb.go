@@ -937,7 +937,9 @@ type GetThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Also return decided and waiting.
-	Decisions     bool `protobuf:"varint,2,opt,name=decisions,proto3" json:"decisions,omitempty"`
+	Decisions bool `protobuf:"varint,2,opt,name=decisions,proto3" json:"decisions,omitempty"`
+	// Also return used.
+	Usage         bool `protobuf:"varint,3,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -986,6 +988,13 @@ func (x *GetThreadRequest) GetDecisions() bool {
 	return false
 }
 
+func (x *GetThreadRequest) GetUsage() bool {
+	if x != nil {
+		return x.Usage
+	}
+	return false
+}
+
 type GetThreadResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Thread *Thread                `protobuf:"bytes,1,opt,name=thread,proto3" json:"thread,omitempty"`
@@ -994,7 +1003,9 @@ type GetThreadResponse struct {
 	Decided int64 `protobuf:"varint,2,opt,name=decided,proto3" json:"decided,omitempty"`
 	// The bots that wait in case somebody else writes, before they answer or decide whether to. Set only if the request sets
 	// decisions.
-	Waiting       []*WaitingBot `protobuf:"bytes,3,rep,name=waiting,proto3" json:"waiting,omitempty"`
+	Waiting []*WaitingBot `protobuf:"bytes,3,rep,name=waiting,proto3" json:"waiting,omitempty"`
+	// Set only if the request sets usage.
+	Used          *ThreadUsage `protobuf:"bytes,4,opt,name=used,proto3" json:"used,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1050,6 +1061,102 @@ func (x *GetThreadResponse) GetWaiting() []*WaitingBot {
 	return nil
 }
 
+func (x *GetThreadResponse) GetUsed() *ThreadUsage {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
+// ThreadUsage is what the models of a thread have used.
+type ThreadUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cost of the thread and of those below it, in US dollars, and whether there were calls of models whose price is unknown: see
+	// HouseUsage.
+	Usd        float64 `protobuf:"fixed64,1,opt,name=usd,proto3" json:"usd,omitempty"`
+	UsdUnknown bool    `protobuf:"varint,2,opt,name=usd_unknown,json=usdUnknown,proto3" json:"usd_unknown,omitempty"`
+	Calls      int64   `protobuf:"varint,3,opt,name=calls,proto3" json:"calls,omitempty"`
+	// The model that a bot asked last in this thread, as provider/model; empty if none did. It read context_tokens, of
+	// the context_window that it can read at most, which is 0 if it is not known. A coding agent has a context of its own.
+	Model         string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	ContextTokens int64  `protobuf:"varint,5,opt,name=context_tokens,json=contextTokens,proto3" json:"context_tokens,omitempty"`
+	ContextWindow int64  `protobuf:"varint,6,opt,name=context_window,json=contextWindow,proto3" json:"context_window,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ThreadUsage) Reset() {
+	*x = ThreadUsage{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ThreadUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ThreadUsage) ProtoMessage() {}
+
+func (x *ThreadUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ThreadUsage.ProtoReflect.Descriptor instead.
+func (*ThreadUsage) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ThreadUsage) GetUsd() float64 {
+	if x != nil {
+		return x.Usd
+	}
+	return 0
+}
+
+func (x *ThreadUsage) GetUsdUnknown() bool {
+	if x != nil {
+		return x.UsdUnknown
+	}
+	return false
+}
+
+func (x *ThreadUsage) GetCalls() int64 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
+func (x *ThreadUsage) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *ThreadUsage) GetContextTokens() int64 {
+	if x != nil {
+		return x.ContextTokens
+	}
+	return 0
+}
+
+func (x *ThreadUsage) GetContextWindow() int64 {
+	if x != nil {
+		return x.ContextWindow
+	}
+	return 0
+}
+
 // WaitingBot is a bot that waits before it answers entries, in case somebody else writes.
 type WaitingBot struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1068,7 +1175,7 @@ type WaitingBot struct {
 
 func (x *WaitingBot) Reset() {
 	*x = WaitingBot{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[10]
+	mi := &file_arbe_v1_thread_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1187,7 @@ func (x *WaitingBot) String() string {
 func (*WaitingBot) ProtoMessage() {}
 
 func (x *WaitingBot) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[10]
+	mi := &file_arbe_v1_thread_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1200,7 @@ func (x *WaitingBot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingBot.ProtoReflect.Descriptor instead.
 func (*WaitingBot) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WaitingBot) GetAgentId() string {
@@ -1157,7 +1264,7 @@ type ListThreadsRequest struct {
 
 func (x *ListThreadsRequest) Reset() {
 	*x = ListThreadsRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[11]
+	mi := &file_arbe_v1_thread_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1276,7 @@ func (x *ListThreadsRequest) String() string {
 func (*ListThreadsRequest) ProtoMessage() {}
 
 func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[11]
+	mi := &file_arbe_v1_thread_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1289,7 @@ func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsRequest.ProtoReflect.Descriptor instead.
 func (*ListThreadsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListThreadsRequest) GetHouseId() string {
@@ -1259,7 +1366,7 @@ type ListThreadsResponse struct {
 
 func (x *ListThreadsResponse) Reset() {
 	*x = ListThreadsResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[12]
+	mi := &file_arbe_v1_thread_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1378,7 @@ func (x *ListThreadsResponse) String() string {
 func (*ListThreadsResponse) ProtoMessage() {}
 
 func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[12]
+	mi := &file_arbe_v1_thread_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1391,7 @@ func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsResponse.ProtoReflect.Descriptor instead.
 func (*ListThreadsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListThreadsResponse) GetThreads() []*Thread {
@@ -1321,7 +1428,7 @@ type UpdateThreadRequest struct {
 
 func (x *UpdateThreadRequest) Reset() {
 	*x = UpdateThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[13]
+	mi := &file_arbe_v1_thread_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1440,7 @@ func (x *UpdateThreadRequest) String() string {
 func (*UpdateThreadRequest) ProtoMessage() {}
 
 func (x *UpdateThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[13]
+	mi := &file_arbe_v1_thread_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1453,7 @@ func (x *UpdateThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateThreadRequest.ProtoReflect.Descriptor instead.
 func (*UpdateThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateThreadRequest) GetId() string {
@@ -1408,7 +1515,7 @@ type Tags struct {
 
 func (x *Tags) Reset() {
 	*x = Tags{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[14]
+	mi := &file_arbe_v1_thread_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1527,7 @@ func (x *Tags) String() string {
 func (*Tags) ProtoMessage() {}
 
 func (x *Tags) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[14]
+	mi := &file_arbe_v1_thread_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1540,7 @@ func (x *Tags) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tags.ProtoReflect.Descriptor instead.
 func (*Tags) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Tags) GetValues() []string {
@@ -1452,7 +1559,7 @@ type UpdateThreadResponse struct {
 
 func (x *UpdateThreadResponse) Reset() {
 	*x = UpdateThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[15]
+	mi := &file_arbe_v1_thread_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1571,7 @@ func (x *UpdateThreadResponse) String() string {
 func (*UpdateThreadResponse) ProtoMessage() {}
 
 func (x *UpdateThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[15]
+	mi := &file_arbe_v1_thread_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1584,7 @@ func (x *UpdateThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateThreadResponse.ProtoReflect.Descriptor instead.
 func (*UpdateThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpdateThreadResponse) GetThread() *Thread {
@@ -1496,7 +1603,7 @@ type DeleteThreadRequest struct {
 
 func (x *DeleteThreadRequest) Reset() {
 	*x = DeleteThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[16]
+	mi := &file_arbe_v1_thread_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1508,7 +1615,7 @@ func (x *DeleteThreadRequest) String() string {
 func (*DeleteThreadRequest) ProtoMessage() {}
 
 func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[16]
+	mi := &file_arbe_v1_thread_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1521,7 +1628,7 @@ func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadRequest.ProtoReflect.Descriptor instead.
 func (*DeleteThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteThreadRequest) GetId() string {
@@ -1539,7 +1646,7 @@ type DeleteThreadResponse struct {
 
 func (x *DeleteThreadResponse) Reset() {
 	*x = DeleteThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[17]
+	mi := &file_arbe_v1_thread_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1658,7 @@ func (x *DeleteThreadResponse) String() string {
 func (*DeleteThreadResponse) ProtoMessage() {}
 
 func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[17]
+	mi := &file_arbe_v1_thread_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1671,7 @@ func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadResponse.ProtoReflect.Descriptor instead.
 func (*DeleteThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{18}
 }
 
 type ForkThreadRequest struct {
@@ -1584,7 +1691,7 @@ type ForkThreadRequest struct {
 
 func (x *ForkThreadRequest) Reset() {
 	*x = ForkThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[18]
+	mi := &file_arbe_v1_thread_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1703,7 @@ func (x *ForkThreadRequest) String() string {
 func (*ForkThreadRequest) ProtoMessage() {}
 
 func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[18]
+	mi := &file_arbe_v1_thread_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1716,7 @@ func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadRequest.ProtoReflect.Descriptor instead.
 func (*ForkThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ForkThreadRequest) GetThreadId() string {
@@ -1649,7 +1756,7 @@ type ForkThreadResponse struct {
 
 func (x *ForkThreadResponse) Reset() {
 	*x = ForkThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[19]
+	mi := &file_arbe_v1_thread_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1768,7 @@ func (x *ForkThreadResponse) String() string {
 func (*ForkThreadResponse) ProtoMessage() {}
 
 func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[19]
+	mi := &file_arbe_v1_thread_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1781,7 @@ func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadResponse.ProtoReflect.Descriptor instead.
 func (*ForkThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ForkThreadResponse) GetThread() *Thread {
@@ -1718,7 +1825,7 @@ type RunCommandRequest struct {
 
 func (x *RunCommandRequest) Reset() {
 	*x = RunCommandRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[20]
+	mi := &file_arbe_v1_thread_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +1837,7 @@ func (x *RunCommandRequest) String() string {
 func (*RunCommandRequest) ProtoMessage() {}
 
 func (x *RunCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[20]
+	mi := &file_arbe_v1_thread_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +1850,7 @@ func (x *RunCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCommandRequest.ProtoReflect.Descriptor instead.
 func (*RunCommandRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RunCommandRequest) GetThreadId() string {
@@ -1867,7 +1974,7 @@ type Terminal struct {
 
 func (x *Terminal) Reset() {
 	*x = Terminal{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[21]
+	mi := &file_arbe_v1_thread_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +1986,7 @@ func (x *Terminal) String() string {
 func (*Terminal) ProtoMessage() {}
 
 func (x *Terminal) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[21]
+	mi := &file_arbe_v1_thread_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +1999,7 @@ func (x *Terminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
 func (*Terminal) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Terminal) GetSize() *TerminalSize {
@@ -1927,7 +2034,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[22]
+	mi := &file_arbe_v1_thread_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +2046,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[22]
+	mi := &file_arbe_v1_thread_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,7 +2059,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TerminalSize) GetRows() uint32 {
@@ -1979,7 +2086,7 @@ type Argv struct {
 
 func (x *Argv) Reset() {
 	*x = Argv{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[23]
+	mi := &file_arbe_v1_thread_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2098,7 @@ func (x *Argv) String() string {
 func (*Argv) ProtoMessage() {}
 
 func (x *Argv) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[23]
+	mi := &file_arbe_v1_thread_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2111,7 @@ func (x *Argv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Argv.ProtoReflect.Descriptor instead.
 func (*Argv) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Argv) GetArgs() []string {
@@ -2026,7 +2133,7 @@ type RunCommandResponse struct {
 
 func (x *RunCommandResponse) Reset() {
 	*x = RunCommandResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[24]
+	mi := &file_arbe_v1_thread_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2145,7 @@ func (x *RunCommandResponse) String() string {
 func (*RunCommandResponse) ProtoMessage() {}
 
 func (x *RunCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[24]
+	mi := &file_arbe_v1_thread_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2158,7 @@ func (x *RunCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCommandResponse.ProtoReflect.Descriptor instead.
 func (*RunCommandResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RunCommandResponse) GetEntry() *Entry {
@@ -2090,7 +2197,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[25]
+	mi := &file_arbe_v1_thread_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2102,7 +2209,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[25]
+	mi := &file_arbe_v1_thread_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2115,7 +2222,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReadOutputRequest) GetThreadId() string {
@@ -2180,7 +2287,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[26]
+	mi := &file_arbe_v1_thread_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2299,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[26]
+	mi := &file_arbe_v1_thread_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2312,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReadOutputResponse) GetPieces() []*OutputPiece {
@@ -2240,7 +2347,7 @@ type OutputPiece struct {
 
 func (x *OutputPiece) Reset() {
 	*x = OutputPiece{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[27]
+	mi := &file_arbe_v1_thread_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2252,7 +2359,7 @@ func (x *OutputPiece) String() string {
 func (*OutputPiece) ProtoMessage() {}
 
 func (x *OutputPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[27]
+	mi := &file_arbe_v1_thread_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2372,7 @@ func (x *OutputPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputPiece.ProtoReflect.Descriptor instead.
 func (*OutputPiece) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OutputPiece) GetStream() OutputStream {
@@ -2306,7 +2413,7 @@ type WriteInputRequest struct {
 
 func (x *WriteInputRequest) Reset() {
 	*x = WriteInputRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[28]
+	mi := &file_arbe_v1_thread_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2425,7 @@ func (x *WriteInputRequest) String() string {
 func (*WriteInputRequest) ProtoMessage() {}
 
 func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[28]
+	mi := &file_arbe_v1_thread_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2438,7 @@ func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
 func (*WriteInputRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WriteInputRequest) GetThreadId() string {
@@ -2402,7 +2509,7 @@ type WriteInputResponse struct {
 
 func (x *WriteInputResponse) Reset() {
 	*x = WriteInputResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[29]
+	mi := &file_arbe_v1_thread_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2414,7 +2521,7 @@ func (x *WriteInputResponse) String() string {
 func (*WriteInputResponse) ProtoMessage() {}
 
 func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[29]
+	mi := &file_arbe_v1_thread_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2427,7 +2534,7 @@ func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputResponse.ProtoReflect.Descriptor instead.
 func (*WriteInputResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WriteInputResponse) GetPosition() int64 {
@@ -2459,7 +2566,7 @@ type CancelCommandRequest struct {
 
 func (x *CancelCommandRequest) Reset() {
 	*x = CancelCommandRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[30]
+	mi := &file_arbe_v1_thread_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2471,7 +2578,7 @@ func (x *CancelCommandRequest) String() string {
 func (*CancelCommandRequest) ProtoMessage() {}
 
 func (x *CancelCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[30]
+	mi := &file_arbe_v1_thread_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2484,7 +2591,7 @@ func (x *CancelCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCommandRequest.ProtoReflect.Descriptor instead.
 func (*CancelCommandRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelCommandRequest) GetThreadId() string {
@@ -2525,7 +2632,7 @@ type CancelCommandResponse struct {
 
 func (x *CancelCommandResponse) Reset() {
 	*x = CancelCommandResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[31]
+	mi := &file_arbe_v1_thread_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2644,7 @@ func (x *CancelCommandResponse) String() string {
 func (*CancelCommandResponse) ProtoMessage() {}
 
 func (x *CancelCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[31]
+	mi := &file_arbe_v1_thread_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2657,7 @@ func (x *CancelCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCommandResponse.ProtoReflect.Descriptor instead.
 func (*CancelCommandResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CancelCommandResponse) GetCommandIds() []string {
@@ -2573,7 +2680,7 @@ type StopTurnRequest struct {
 
 func (x *StopTurnRequest) Reset() {
 	*x = StopTurnRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[32]
+	mi := &file_arbe_v1_thread_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2585,7 +2692,7 @@ func (x *StopTurnRequest) String() string {
 func (*StopTurnRequest) ProtoMessage() {}
 
 func (x *StopTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[32]
+	mi := &file_arbe_v1_thread_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2598,7 +2705,7 @@ func (x *StopTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopTurnRequest.ProtoReflect.Descriptor instead.
 func (*StopTurnRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StopTurnRequest) GetThreadId() string {
@@ -2632,7 +2739,7 @@ type StopTurnResponse struct {
 
 func (x *StopTurnResponse) Reset() {
 	*x = StopTurnResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[33]
+	mi := &file_arbe_v1_thread_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +2751,7 @@ func (x *StopTurnResponse) String() string {
 func (*StopTurnResponse) ProtoMessage() {}
 
 func (x *StopTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[33]
+	mi := &file_arbe_v1_thread_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +2764,7 @@ func (x *StopTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopTurnResponse.ProtoReflect.Descriptor instead.
 func (*StopTurnResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StopTurnResponse) GetTurnIds() []string {
@@ -2677,7 +2784,7 @@ type RetryTurnRequest struct {
 
 func (x *RetryTurnRequest) Reset() {
 	*x = RetryTurnRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[34]
+	mi := &file_arbe_v1_thread_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2689,7 +2796,7 @@ func (x *RetryTurnRequest) String() string {
 func (*RetryTurnRequest) ProtoMessage() {}
 
 func (x *RetryTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[34]
+	mi := &file_arbe_v1_thread_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2702,7 +2809,7 @@ func (x *RetryTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTurnRequest.ProtoReflect.Descriptor instead.
 func (*RetryTurnRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{34}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RetryTurnRequest) GetThreadId() string {
@@ -2729,7 +2836,7 @@ type RetryTurnResponse struct {
 
 func (x *RetryTurnResponse) Reset() {
 	*x = RetryTurnResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[35]
+	mi := &file_arbe_v1_thread_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +2848,7 @@ func (x *RetryTurnResponse) String() string {
 func (*RetryTurnResponse) ProtoMessage() {}
 
 func (x *RetryTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[35]
+	mi := &file_arbe_v1_thread_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +2861,7 @@ func (x *RetryTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTurnResponse.ProtoReflect.Descriptor instead.
 func (*RetryTurnResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{35}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RetryTurnResponse) GetTurnId() string {
@@ -2847,14 +2954,24 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x05reuse\x18\n" +
 	" \x01(\bR\x05reuse\"?\n" +
 	"\x14CreateThreadResponse\x12'\n" +
-	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"K\n" +
+	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"a\n" +
 	"\x10GetThreadRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\x1c\n" +
-	"\tdecisions\x18\x02 \x01(\bR\tdecisions\"\x85\x01\n" +
+	"\tdecisions\x18\x02 \x01(\bR\tdecisions\x12\x14\n" +
+	"\x05usage\x18\x03 \x01(\bR\x05usage\"\xaf\x01\n" +
 	"\x11GetThreadResponse\x12'\n" +
 	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\x12\x18\n" +
 	"\adecided\x18\x02 \x01(\x03R\adecided\x12-\n" +
-	"\awaiting\x18\x03 \x03(\v2\x13.arbe.v1.WaitingBotR\awaiting\"\xa7\x01\n" +
+	"\awaiting\x18\x03 \x03(\v2\x13.arbe.v1.WaitingBotR\awaiting\x12(\n" +
+	"\x04used\x18\x04 \x01(\v2\x14.arbe.v1.ThreadUsageR\x04used\"\xba\x01\n" +
+	"\vThreadUsage\x12\x10\n" +
+	"\x03usd\x18\x01 \x01(\x01R\x03usd\x12\x1f\n" +
+	"\vusd_unknown\x18\x02 \x01(\bR\n" +
+	"usdUnknown\x12\x14\n" +
+	"\x05calls\x18\x03 \x01(\x03R\x05calls\x12\x14\n" +
+	"\x05model\x18\x04 \x01(\tR\x05model\x12%\n" +
+	"\x0econtext_tokens\x18\x05 \x01(\x03R\rcontextTokens\x12%\n" +
+	"\x0econtext_window\x18\x06 \x01(\x03R\rcontextWindow\"\xa7\x01\n" +
 	"\n" +
 	"WaitingBot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x17\n" +
@@ -3028,7 +3145,7 @@ func file_arbe_v1_thread_proto_rawDescGZIP() []byte {
 }
 
 var file_arbe_v1_thread_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_arbe_v1_thread_proto_goTypes = []any{
 	(OutputStream)(0),             // 0: arbe.v1.OutputStream
 	(Signal)(0),                   // 1: arbe.v1.Signal
@@ -3042,98 +3159,100 @@ var file_arbe_v1_thread_proto_goTypes = []any{
 	(*CreateThreadResponse)(nil),  // 9: arbe.v1.CreateThreadResponse
 	(*GetThreadRequest)(nil),      // 10: arbe.v1.GetThreadRequest
 	(*GetThreadResponse)(nil),     // 11: arbe.v1.GetThreadResponse
-	(*WaitingBot)(nil),            // 12: arbe.v1.WaitingBot
-	(*ListThreadsRequest)(nil),    // 13: arbe.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),   // 14: arbe.v1.ListThreadsResponse
-	(*UpdateThreadRequest)(nil),   // 15: arbe.v1.UpdateThreadRequest
-	(*Tags)(nil),                  // 16: arbe.v1.Tags
-	(*UpdateThreadResponse)(nil),  // 17: arbe.v1.UpdateThreadResponse
-	(*DeleteThreadRequest)(nil),   // 18: arbe.v1.DeleteThreadRequest
-	(*DeleteThreadResponse)(nil),  // 19: arbe.v1.DeleteThreadResponse
-	(*ForkThreadRequest)(nil),     // 20: arbe.v1.ForkThreadRequest
-	(*ForkThreadResponse)(nil),    // 21: arbe.v1.ForkThreadResponse
-	(*RunCommandRequest)(nil),     // 22: arbe.v1.RunCommandRequest
-	(*Terminal)(nil),              // 23: arbe.v1.Terminal
-	(*TerminalSize)(nil),          // 24: arbe.v1.TerminalSize
-	(*Argv)(nil),                  // 25: arbe.v1.Argv
-	(*RunCommandResponse)(nil),    // 26: arbe.v1.RunCommandResponse
-	(*ReadOutputRequest)(nil),     // 27: arbe.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),    // 28: arbe.v1.ReadOutputResponse
-	(*OutputPiece)(nil),           // 29: arbe.v1.OutputPiece
-	(*WriteInputRequest)(nil),     // 30: arbe.v1.WriteInputRequest
-	(*WriteInputResponse)(nil),    // 31: arbe.v1.WriteInputResponse
-	(*CancelCommandRequest)(nil),  // 32: arbe.v1.CancelCommandRequest
-	(*CancelCommandResponse)(nil), // 33: arbe.v1.CancelCommandResponse
-	(*StopTurnRequest)(nil),       // 34: arbe.v1.StopTurnRequest
-	(*StopTurnResponse)(nil),      // 35: arbe.v1.StopTurnResponse
-	(*RetryTurnRequest)(nil),      // 36: arbe.v1.RetryTurnRequest
-	(*RetryTurnResponse)(nil),     // 37: arbe.v1.RetryTurnResponse
-	nil,                           // 38: arbe.v1.RunCommandRequest.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
-	(*Entry)(nil),                 // 41: arbe.v1.Entry
+	(*ThreadUsage)(nil),           // 12: arbe.v1.ThreadUsage
+	(*WaitingBot)(nil),            // 13: arbe.v1.WaitingBot
+	(*ListThreadsRequest)(nil),    // 14: arbe.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),   // 15: arbe.v1.ListThreadsResponse
+	(*UpdateThreadRequest)(nil),   // 16: arbe.v1.UpdateThreadRequest
+	(*Tags)(nil),                  // 17: arbe.v1.Tags
+	(*UpdateThreadResponse)(nil),  // 18: arbe.v1.UpdateThreadResponse
+	(*DeleteThreadRequest)(nil),   // 19: arbe.v1.DeleteThreadRequest
+	(*DeleteThreadResponse)(nil),  // 20: arbe.v1.DeleteThreadResponse
+	(*ForkThreadRequest)(nil),     // 21: arbe.v1.ForkThreadRequest
+	(*ForkThreadResponse)(nil),    // 22: arbe.v1.ForkThreadResponse
+	(*RunCommandRequest)(nil),     // 23: arbe.v1.RunCommandRequest
+	(*Terminal)(nil),              // 24: arbe.v1.Terminal
+	(*TerminalSize)(nil),          // 25: arbe.v1.TerminalSize
+	(*Argv)(nil),                  // 26: arbe.v1.Argv
+	(*RunCommandResponse)(nil),    // 27: arbe.v1.RunCommandResponse
+	(*ReadOutputRequest)(nil),     // 28: arbe.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),    // 29: arbe.v1.ReadOutputResponse
+	(*OutputPiece)(nil),           // 30: arbe.v1.OutputPiece
+	(*WriteInputRequest)(nil),     // 31: arbe.v1.WriteInputRequest
+	(*WriteInputResponse)(nil),    // 32: arbe.v1.WriteInputResponse
+	(*CancelCommandRequest)(nil),  // 33: arbe.v1.CancelCommandRequest
+	(*CancelCommandResponse)(nil), // 34: arbe.v1.CancelCommandResponse
+	(*StopTurnRequest)(nil),       // 35: arbe.v1.StopTurnRequest
+	(*StopTurnResponse)(nil),      // 36: arbe.v1.StopTurnResponse
+	(*RetryTurnRequest)(nil),      // 37: arbe.v1.RetryTurnRequest
+	(*RetryTurnResponse)(nil),     // 38: arbe.v1.RetryTurnResponse
+	nil,                           // 39: arbe.v1.RunCommandRequest.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
+	(*Entry)(nil),                 // 42: arbe.v1.Entry
 }
 var file_arbe_v1_thread_proto_depIdxs = []int32{
 	7,  // 0: arbe.v1.Thread.parent:type_name -> arbe.v1.Parent
-	39, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
-	39, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
-	39, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
-	39, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
+	40, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
+	40, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
+	40, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
+	40, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
 	6,  // 5: arbe.v1.Thread.forked_from:type_name -> arbe.v1.Origin
 	4,  // 6: arbe.v1.Thread.last_said:type_name -> arbe.v1.LastSaid
 	5,  // 7: arbe.v1.Thread.running:type_name -> arbe.v1.Running
 	3,  // 8: arbe.v1.Thread.last_run:type_name -> arbe.v1.LastRun
-	39, // 9: arbe.v1.LastRun.started_at:type_name -> google.protobuf.Timestamp
-	39, // 10: arbe.v1.LastRun.finished_at:type_name -> google.protobuf.Timestamp
-	39, // 11: arbe.v1.LastRun.heartbeat_at:type_name -> google.protobuf.Timestamp
-	39, // 12: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
+	40, // 9: arbe.v1.LastRun.started_at:type_name -> google.protobuf.Timestamp
+	40, // 10: arbe.v1.LastRun.finished_at:type_name -> google.protobuf.Timestamp
+	40, // 11: arbe.v1.LastRun.heartbeat_at:type_name -> google.protobuf.Timestamp
+	40, // 12: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
 	2,  // 13: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
 	2,  // 14: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
-	12, // 15: arbe.v1.GetThreadResponse.waiting:type_name -> arbe.v1.WaitingBot
-	39, // 16: arbe.v1.WaitingBot.until:type_name -> google.protobuf.Timestamp
-	2,  // 17: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
-	16, // 18: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
-	2,  // 19: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
-	2,  // 20: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
-	25, // 21: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
-	40, // 22: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
-	23, // 23: arbe.v1.RunCommandRequest.terminal:type_name -> arbe.v1.Terminal
-	38, // 24: arbe.v1.RunCommandRequest.env:type_name -> arbe.v1.RunCommandRequest.EnvEntry
-	24, // 25: arbe.v1.Terminal.size:type_name -> arbe.v1.TerminalSize
-	41, // 26: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
-	29, // 27: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
-	0,  // 28: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
-	24, // 29: arbe.v1.WriteInputRequest.size:type_name -> arbe.v1.TerminalSize
-	1,  // 30: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
-	8,  // 31: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
-	10, // 32: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
-	13, // 33: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
-	15, // 34: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
-	18, // 35: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
-	20, // 36: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
-	22, // 37: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
-	27, // 38: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
-	30, // 39: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
-	32, // 40: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
-	34, // 41: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
-	36, // 42: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
-	9,  // 43: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
-	11, // 44: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
-	14, // 45: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
-	17, // 46: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
-	19, // 47: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
-	21, // 48: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
-	26, // 49: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
-	28, // 50: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
-	31, // 51: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
-	33, // 52: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
-	35, // 53: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
-	37, // 54: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
-	43, // [43:55] is the sub-list for method output_type
-	31, // [31:43] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	13, // 15: arbe.v1.GetThreadResponse.waiting:type_name -> arbe.v1.WaitingBot
+	12, // 16: arbe.v1.GetThreadResponse.used:type_name -> arbe.v1.ThreadUsage
+	40, // 17: arbe.v1.WaitingBot.until:type_name -> google.protobuf.Timestamp
+	2,  // 18: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
+	17, // 19: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
+	2,  // 20: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
+	2,  // 21: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
+	26, // 22: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
+	41, // 23: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
+	24, // 24: arbe.v1.RunCommandRequest.terminal:type_name -> arbe.v1.Terminal
+	39, // 25: arbe.v1.RunCommandRequest.env:type_name -> arbe.v1.RunCommandRequest.EnvEntry
+	25, // 26: arbe.v1.Terminal.size:type_name -> arbe.v1.TerminalSize
+	42, // 27: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
+	30, // 28: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
+	0,  // 29: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
+	25, // 30: arbe.v1.WriteInputRequest.size:type_name -> arbe.v1.TerminalSize
+	1,  // 31: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
+	8,  // 32: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
+	10, // 33: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
+	14, // 34: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
+	16, // 35: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
+	19, // 36: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
+	21, // 37: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
+	23, // 38: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
+	28, // 39: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
+	31, // 40: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
+	33, // 41: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
+	35, // 42: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
+	37, // 43: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
+	9,  // 44: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
+	11, // 45: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
+	15, // 46: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
+	18, // 47: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
+	20, // 48: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
+	22, // 49: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
+	27, // 50: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
+	29, // 51: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
+	32, // 52: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
+	34, // 53: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
+	36, // 54: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
+	38, // 55: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
+	44, // [44:56] is the sub-list for method output_type
+	32, // [32:44] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_thread_proto_init() }
@@ -3142,8 +3261,8 @@ func file_arbe_v1_thread_proto_init() {
 		return
 	}
 	file_arbe_v1_payload_proto_init()
-	file_arbe_v1_thread_proto_msgTypes[13].OneofWrappers = []any{}
-	file_arbe_v1_thread_proto_msgTypes[20].OneofWrappers = []any{
+	file_arbe_v1_thread_proto_msgTypes[14].OneofWrappers = []any{}
+	file_arbe_v1_thread_proto_msgTypes[21].OneofWrappers = []any{
 		(*RunCommandRequest_Command)(nil),
 		(*RunCommandRequest_Argv)(nil),
 	}
@@ -3153,7 +3272,7 @@ func file_arbe_v1_thread_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_thread_proto_rawDesc), len(file_arbe_v1_thread_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -112,7 +112,8 @@ type AgentServiceClient interface {
 	// AnswerDeviceLogin approves or denies the login with a code. If you approve it, the program gets a session that acts as you. A
 	// code has one answer: repeating it succeeds, and another one fails. Errors and credentials are those of GetDeviceLogin.
 	AnswerDeviceLogin(context.Context, *v1.AnswerDeviceLoginRequest) (*v1.AnswerDeviceLoginResponse, error)
-	// EndSession ends the caller's browser session. Ending a session that has already ended succeeds.
+	// EndSession ends the caller's session, or others of theirs: what a browser or a program has open there ends within a second.
+	// Ending a session that has already ended succeeds. API keys stay valid.
 	EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error)
 }
 
@@ -400,7 +401,8 @@ type AgentServiceHandler interface {
 	// AnswerDeviceLogin approves or denies the login with a code. If you approve it, the program gets a session that acts as you. A
 	// code has one answer: repeating it succeeds, and another one fails. Errors and credentials are those of GetDeviceLogin.
 	AnswerDeviceLogin(context.Context, *v1.AnswerDeviceLoginRequest) (*v1.AnswerDeviceLoginResponse, error)
-	// EndSession ends the caller's browser session. Ending a session that has already ended succeeds.
+	// EndSession ends the caller's session, or others of theirs: what a browser or a program has open there ends within a second.
+	// Ending a session that has already ended succeeds. API keys stay valid.
 	EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error)
 }
 

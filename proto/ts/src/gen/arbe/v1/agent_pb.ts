@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/agent.proto.
  */
 export const file_arbe_v1_agent: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2FnZW50LnByb3RvEgdhcmJlLnYxIoABCgVBZ2VudBIKCgJpZBgBIAEoCRIMCgRraW5kGAIgASgJEg8KB3J1bnRpbWUYAyABKAkSDAoEbmFtZRgEIAEoCRIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZoYW5kbGUYBiABKAkiDwoNV2hvQW1JUmVxdWVzdCKoAQoOV2hvQW1JUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EhIKCmNyZWRlbnRpYWwYAiABKAkSEAoIaG91c2VfaWQYAyABKAkSEQoJdGhyZWFkX2lkGAQgASgJEg4KBnNjb3BlcxgFIAMoCRIuCgpleHBpcmVzX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJmChJDcmVhdGVBZ2VudFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGGQSGgoHcnVudGltZRgDIAEoCUIJukgGcgQQARhAIjQKE0NyZWF0ZUFnZW50UmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IkQKD0dldEFnZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABASIxChBHZXRBZ2VudFJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudCJtChFMaXN0QWdlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJNChJMaXN0QWdlbnRzUmVzcG9uc2USHgoGYWdlbnRzGAEgAygLMg4uYXJiZS52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiGAoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdCJXChdDcmVhdGVMb2dpbkxpbmtSZXNwb25zZRIMCgRwYXRoGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjAKE0dldExvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiNQoUR2V0TG9naW5MaW5rUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IjMKFlJlZGVlbUxvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEieQoXUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQiLAoZQmVnaW5Qcm92aWRlckxvZ2luUmVxdWVzdBIPCgdjb25uZWN0GAEgASgIImkKGkJlZ2luUHJvdmlkZXJMb2dpblJlc3BvbnNlEgsKA3VybBgBIAEoCRIOCgZzZWNyZXQYAiABKAkSLgoKZXhwaXJlc19hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAilwEKGkZpbmlzaFByb3ZpZGVyTG9naW5SZXF1ZXN0EhgKBnNlY3JldBgBIAEoCUIIukgFcgMYyAESFwoFc3RhdGUYAiABKAlCCLpIBXIDGMgBEhYKBGNvZGUYAyABKAlCCLpIBXIDGIBAEhUKA2lzcxgEIAEoCUIIukgFcgMY9AMSFwoFZXJyb3IYBSABKAlCCLpIBXIDGMgBIn0KG0ZpbmlzaFByb3ZpZGVyTG9naW5SZXNwb25zZRIPCgdzZXNzaW9uGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBWFnZW50GAMgASgLMg4uYXJiZS52MS5BZ2VudCI0ChdCZWdpbkRldmljZUxvZ2luUmVxdWVzdBIZCgZjbGllbnQYASABKAlCCbpIBnIEEAEYZCKtAQoYQmVnaW5EZXZpY2VMb2dpblJlc3BvbnNlEhMKC2RldmljZV9jb2RlGAEgASgJEhEKCXVzZXJfY29kZRgCIAEoCRIMCgRwYXRoGAMgASgJEisKCGludGVydmFsGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjkKFlBvbGxEZXZpY2VMb2dpblJlcXVlc3QSHwoLZGV2aWNlX2NvZGUYASABKAlCCrpIB3IFEAEYyAEieQoXUG9sbERldmljZUxvZ2luUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQioQEKC0RldmljZUxvZ2luEhEKCXVzZXJfY29kZRgBIAEoCRIOCgZjbGllbnQYAiABKAkSDwoHYWRkcmVzcxgDIAEoCRIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI1ChVHZXREZXZpY2VMb2dpblJlcXVlc3QSHAoJdXNlcl9jb2RlGAEgASgJQgm6SAZyBBABGEAiPQoWR2V0RGV2aWNlTG9naW5SZXNwb25zZRIjCgVsb2dpbhgBIAEoCzIULmFyYmUudjEuRGV2aWNlTG9naW4iZwoYQW5zd2VyRGV2aWNlTG9naW5SZXF1ZXN0EhwKCXVzZXJfY29kZRgBIAEoCUIJukgGcgQQARhAEi0KB3ZlcmRpY3QYAiABKA4yEC5hcmJlLnYxLlZlcmRpY3RCCrpIB4IBBBgBGAIiQAoZQW5zd2VyRGV2aWNlTG9naW5SZXNwb25zZRIjCgVsb2dpbhgBIAEoCzIULmFyYmUudjEuRGV2aWNlTG9naW4iEwoRRW5kU2Vzc2lvblJlcXVlc3QiFAoSRW5kU2Vzc2lvblJlc3BvbnNlMokJCgxBZ2VudFNlcnZpY2USPgoGV2hvQW1JEhYuYXJiZS52MS5XaG9BbUlSZXF1ZXN0GhcuYXJiZS52MS5XaG9BbUlSZXNwb25zZSIDkAIBEkgKC0NyZWF0ZUFnZW50EhsuYXJiZS52MS5DcmVhdGVBZ2VudFJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUFnZW50UmVzcG9uc2USRAoIR2V0QWdlbnQSGC5hcmJlLnYxLkdldEFnZW50UmVxdWVzdBoZLmFyYmUudjEuR2V0QWdlbnRSZXNwb25zZSIDkAIBEkoKCkxpc3RBZ2VudHMSGi5hcmJlLnYxLkxpc3RBZ2VudHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0QWdlbnRzUmVzcG9uc2UiA5ACARJUCg9DcmVhdGVMb2dpbkxpbmsSHy5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1JlcXVlc3QaIC5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1Jlc3BvbnNlEksKDEdldExvZ2luTGluaxIcLmFyYmUudjEuR2V0TG9naW5MaW5rUmVxdWVzdBodLmFyYmUudjEuR2V0TG9naW5MaW5rUmVzcG9uc2USVAoPUmVkZWVtTG9naW5MaW5rEh8uYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXF1ZXN0GiAuYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXNwb25zZRJdChJCZWdpblByb3ZpZGVyTG9naW4SIi5hcmJlLnYxLkJlZ2luUHJvdmlkZXJMb2dpblJlcXVlc3QaIy5hcmJlLnYxLkJlZ2luUHJvdmlkZXJMb2dpblJlc3BvbnNlEmAKE0ZpbmlzaFByb3ZpZGVyTG9naW4SIy5hcmJlLnYxLkZpbmlzaFByb3ZpZGVyTG9naW5SZXF1ZXN0GiQuYXJiZS52MS5GaW5pc2hQcm92aWRlckxvZ2luUmVzcG9uc2USVwoQQmVnaW5EZXZpY2VMb2dpbhIgLmFyYmUudjEuQmVnaW5EZXZpY2VMb2dpblJlcXVlc3QaIS5hcmJlLnYxLkJlZ2luRGV2aWNlTG9naW5SZXNwb25zZRJUCg9Qb2xsRGV2aWNlTG9naW4SHy5hcmJlLnYxLlBvbGxEZXZpY2VMb2dpblJlcXVlc3QaIC5hcmJlLnYxLlBvbGxEZXZpY2VMb2dpblJlc3BvbnNlElEKDkdldERldmljZUxvZ2luEh4uYXJiZS52MS5HZXREZXZpY2VMb2dpblJlcXVlc3QaHy5hcmJlLnYxLkdldERldmljZUxvZ2luUmVzcG9uc2USWgoRQW5zd2VyRGV2aWNlTG9naW4SIS5hcmJlLnYxLkFuc3dlckRldmljZUxvZ2luUmVxdWVzdBoiLmFyYmUudjEuQW5zd2VyRGV2aWNlTG9naW5SZXNwb25zZRJFCgpFbmRTZXNzaW9uEhouYXJiZS52MS5FbmRTZXNzaW9uUmVxdWVzdBobLmFyYmUudjEuRW5kU2Vzc2lvblJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_approval, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2FnZW50LnByb3RvEgdhcmJlLnYxIoABCgVBZ2VudBIKCgJpZBgBIAEoCRIMCgRraW5kGAIgASgJEg8KB3J1bnRpbWUYAyABKAkSDAoEbmFtZRgEIAEoCRIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZoYW5kbGUYBiABKAkiIQoNV2hvQW1JUmVxdWVzdBIQCghzZXNzaW9ucxgBIAEoCCLMAQoOV2hvQW1JUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EhIKCmNyZWRlbnRpYWwYAiABKAkSEAoIaG91c2VfaWQYAyABKAkSEQoJdGhyZWFkX2lkGAQgASgJEg4KBnNjb3BlcxgFIAMoCRIuCgpleHBpcmVzX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIiCghzZXNzaW9ucxgHIAMoCzIQLmFyYmUudjEuU2Vzc2lvbiJmChJDcmVhdGVBZ2VudFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGGQSGgoHcnVudGltZRgDIAEoCUIJukgGcgQQARhAIjQKE0NyZWF0ZUFnZW50UmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IkQKD0dldEFnZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABASIxChBHZXRBZ2VudFJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudCJtChFMaXN0QWdlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJNChJMaXN0QWdlbnRzUmVzcG9uc2USHgoGYWdlbnRzGAEgAygLMg4uYXJiZS52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiGAoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdCJXChdDcmVhdGVMb2dpbkxpbmtSZXNwb25zZRIMCgRwYXRoGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjAKE0dldExvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiNQoUR2V0TG9naW5MaW5rUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IjMKFlJlZGVlbUxvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEieQoXUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQiLAoZQmVnaW5Qcm92aWRlckxvZ2luUmVxdWVzdBIPCgdjb25uZWN0GAEgASgIImkKGkJlZ2luUHJvdmlkZXJMb2dpblJlc3BvbnNlEgsKA3VybBgBIAEoCRIOCgZzZWNyZXQYAiABKAkSLgoKZXhwaXJlc19hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAilwEKGkZpbmlzaFByb3ZpZGVyTG9naW5SZXF1ZXN0EhgKBnNlY3JldBgBIAEoCUIIukgFcgMYyAESFwoFc3RhdGUYAiABKAlCCLpIBXIDGMgBEhYKBGNvZGUYAyABKAlCCLpIBXIDGIBAEhUKA2lzcxgEIAEoCUIIukgFcgMY9AMSFwoFZXJyb3IYBSABKAlCCLpIBXIDGMgBIn0KG0ZpbmlzaFByb3ZpZGVyTG9naW5SZXNwb25zZRIPCgdzZXNzaW9uGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBWFnZW50GAMgASgLMg4uYXJiZS52MS5BZ2VudCI0ChdCZWdpbkRldmljZUxvZ2luUmVxdWVzdBIZCgZjbGllbnQYASABKAlCCbpIBnIEEAEYZCKtAQoYQmVnaW5EZXZpY2VMb2dpblJlc3BvbnNlEhMKC2RldmljZV9jb2RlGAEgASgJEhEKCXVzZXJfY29kZRgCIAEoCRIMCgRwYXRoGAMgASgJEisKCGludGVydmFsGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjkKFlBvbGxEZXZpY2VMb2dpblJlcXVlc3QSHwoLZGV2aWNlX2NvZGUYASABKAlCCrpIB3IFEAEYyAEieQoXUG9sbERldmljZUxvZ2luUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQioQEKC0RldmljZUxvZ2luEhEKCXVzZXJfY29kZRgBIAEoCRIOCgZjbGllbnQYAiABKAkSDwoHYWRkcmVzcxgDIAEoCRIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI1ChVHZXREZXZpY2VMb2dpblJlcXVlc3QSHAoJdXNlcl9jb2RlGAEgASgJQgm6SAZyBBABGEAiPQoWR2V0RGV2aWNlTG9naW5SZXNwb25zZRIjCgVsb2dpbhgBIAEoCzIULmFyYmUudjEuRGV2aWNlTG9naW4iZwoYQW5zd2VyRGV2aWNlTG9naW5SZXF1ZXN0EhwKCXVzZXJfY29kZRgBIAEoCUIJukgGcgQQARhAEi0KB3ZlcmRpY3QYAiABKA4yEC5hcmJlLnYxLlZlcmRpY3RCCrpIB4IBBBgBGAIiQAoZQW5zd2VyRGV2aWNlTG9naW5SZXNwb25zZRIjCgVsb2dpbhgBIAEoCzIULmFyYmUudjEuRGV2aWNlTG9naW4iyAEKB1Nlc3Npb24SCgoCaWQYASABKAkSDgoGY2xpZW50GAIgASgJEi4KCmNyZWF0ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3RfdXNlZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHY3VycmVudBgGIAEoCCJQChFFbmRTZXNzaW9uUmVxdWVzdBIXCgJpZBgBIAEoCUIJukgGcgQQARhASAASGQoGb3RoZXJzGAIgASgIQge6SARqAggBSABCBwoFd2hpY2giIwoSRW5kU2Vzc2lvblJlc3BvbnNlEg0KBWVuZGVkGAEgASgFMokJCgxBZ2VudFNlcnZpY2USPgoGV2hvQW1JEhYuYXJiZS52MS5XaG9BbUlSZXF1ZXN0GhcuYXJiZS52MS5XaG9BbUlSZXNwb25zZSIDkAIBEkgKC0NyZWF0ZUFnZW50EhsuYXJiZS52MS5DcmVhdGVBZ2VudFJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUFnZW50UmVzcG9uc2USRAoIR2V0QWdlbnQSGC5hcmJlLnYxLkdldEFnZW50UmVxdWVzdBoZLmFyYmUudjEuR2V0QWdlbnRSZXNwb25zZSIDkAIBEkoKCkxpc3RBZ2VudHMSGi5hcmJlLnYxLkxpc3RBZ2VudHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0QWdlbnRzUmVzcG9uc2UiA5ACARJUCg9DcmVhdGVMb2dpbkxpbmsSHy5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1JlcXVlc3QaIC5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1Jlc3BvbnNlEksKDEdldExvZ2luTGluaxIcLmFyYmUudjEuR2V0TG9naW5MaW5rUmVxdWVzdBodLmFyYmUudjEuR2V0TG9naW5MaW5rUmVzcG9uc2USVAoPUmVkZWVtTG9naW5MaW5rEh8uYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXF1ZXN0GiAuYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXNwb25zZRJdChJCZWdpblByb3ZpZGVyTG9naW4SIi5hcmJlLnYxLkJlZ2luUHJvdmlkZXJMb2dpblJlcXVlc3QaIy5hcmJlLnYxLkJlZ2luUHJvdmlkZXJMb2dpblJlc3BvbnNlEmAKE0ZpbmlzaFByb3ZpZGVyTG9naW4SIy5hcmJlLnYxLkZpbmlzaFByb3ZpZGVyTG9naW5SZXF1ZXN0GiQuYXJiZS52MS5GaW5pc2hQcm92aWRlckxvZ2luUmVzcG9uc2USVwoQQmVnaW5EZXZpY2VMb2dpbhIgLmFyYmUudjEuQmVnaW5EZXZpY2VMb2dpblJlcXVlc3QaIS5hcmJlLnYxLkJlZ2luRGV2aWNlTG9naW5SZXNwb25zZRJUCg9Qb2xsRGV2aWNlTG9naW4SHy5hcmJlLnYxLlBvbGxEZXZpY2VMb2dpblJlcXVlc3QaIC5hcmJlLnYxLlBvbGxEZXZpY2VMb2dpblJlc3BvbnNlElEKDkdldERldmljZUxvZ2luEh4uYXJiZS52MS5HZXREZXZpY2VMb2dpblJlcXVlc3QaHy5hcmJlLnYxLkdldERldmljZUxvZ2luUmVzcG9uc2USWgoRQW5zd2VyRGV2aWNlTG9naW4SIS5hcmJlLnYxLkFuc3dlckRldmljZUxvZ2luUmVxdWVzdBoiLmFyYmUudjEuQW5zd2VyRGV2aWNlTG9naW5SZXNwb25zZRJFCgpFbmRTZXNzaW9uEhouYXJiZS52MS5FbmRTZXNzaW9uUmVxdWVzdBobLmFyYmUudjEuRW5kU2Vzc2lvblJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_approval, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Agent is an actor: a human or a bot.
@@ -73,6 +73,12 @@ export const AgentSchema: GenMessage<Agent> = /*@__PURE__*/
  * @generated from message arbe.v1.WhoAmIRequest
  */
 export type WhoAmIRequest = Message<"arbe.v1.WhoAmIRequest"> & {
+  /**
+   * Also return sessions. The credential must be valid for all the caller's houses.
+   *
+   * @generated from field: bool sessions = 1;
+   */
+  sessions: boolean;
 };
 
 /**
@@ -121,6 +127,14 @@ export type WhoAmIResponse = Message<"arbe.v1.WhoAmIResponse"> & {
    * @generated from field: google.protobuf.Timestamp expires_at = 6;
    */
   expiresAt?: Timestamp | undefined;
+
+  /**
+   * Where the caller is logged in: browsers, and programs that a login gave a session. At most 200, newest first. Set only if the
+   * request sets sessions.
+   *
+   * @generated from field: repeated arbe.v1.Session sessions = 7;
+   */
+  sessions: Session[];
 };
 
 /**
@@ -737,9 +751,82 @@ export const AnswerDeviceLoginResponseSchema: GenMessage<AnswerDeviceLoginRespon
   messageDesc(file_arbe_v1_agent, 27);
 
 /**
+ * Session is a login of a browser or a program, without its token.
+ *
+ * @generated from message arbe.v1.Session
+ */
+export type Session = Message<"arbe.v1.Session"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * What uses it, such as "Firefox on Linux" or "arbe on build-7", as the program says. Anybody can claim anything here. Empty if
+   * it has not said.
+   *
+   * @generated from field: string client = 2;
+   */
+  client: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp created_at = 3;
+   */
+  createdAt?: Timestamp | undefined;
+
+  /**
+   * When it was last used, to within a few minutes; unset if it was not.
+   *
+   * @generated from field: google.protobuf.Timestamp last_used_at = 4;
+   */
+  lastUsedAt?: Timestamp | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp expires_at = 5;
+   */
+  expiresAt?: Timestamp | undefined;
+
+  /**
+   * Whether this request carries it.
+   *
+   * @generated from field: bool current = 6;
+   */
+  current: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.Session.
+ * Use `create(SessionSchema)` to create a new message.
+ */
+export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 28);
+
+/**
  * @generated from message arbe.v1.EndSessionRequest
  */
 export type EndSessionRequest = Message<"arbe.v1.EndSessionRequest"> & {
+  /**
+   * Unset means the session that this request carries. Otherwise the credential must be valid for all the caller's houses.
+   *
+   * @generated from oneof arbe.v1.EndSessionRequest.which
+   */
+  which: {
+    /**
+     * The id of a session.
+     *
+     * @generated from field: string id = 1;
+     */
+    value: string;
+    case: "id";
+  } | {
+    /**
+     * All of the caller's sessions but the one that this request carries. With an API key, that is all.
+     *
+     * @generated from field: bool others = 2;
+     */
+    value: boolean;
+    case: "others";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -747,12 +834,18 @@ export type EndSessionRequest = Message<"arbe.v1.EndSessionRequest"> & {
  * Use `create(EndSessionRequestSchema)` to create a new message.
  */
 export const EndSessionRequestSchema: GenMessage<EndSessionRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 28);
+  messageDesc(file_arbe_v1_agent, 29);
 
 /**
  * @generated from message arbe.v1.EndSessionResponse
  */
 export type EndSessionResponse = Message<"arbe.v1.EndSessionResponse"> & {
+  /**
+   * How many sessions ended, unless which is unset.
+   *
+   * @generated from field: int32 ended = 1;
+   */
+  ended: number;
 };
 
 /**
@@ -760,7 +853,7 @@ export type EndSessionResponse = Message<"arbe.v1.EndSessionResponse"> & {
  * Use `create(EndSessionResponseSchema)` to create a new message.
  */
 export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 29);
+  messageDesc(file_arbe_v1_agent, 30);
 
 /**
  * AgentService manages agents: people and bots. An agent is global, and belongs to houses by membership.
@@ -910,7 +1003,8 @@ export const AgentService: GenService<{
     output: typeof AnswerDeviceLoginResponseSchema;
   },
   /**
-   * EndSession ends the caller's browser session. Ending a session that has already ended succeeds.
+   * EndSession ends the caller's session, or others of theirs: what a browser or a program has open there ends within a second.
+   * Ending a session that has already ended succeeds. API keys stay valid.
    *
    * @generated from rpc arbe.v1.AgentService.EndSession
    */

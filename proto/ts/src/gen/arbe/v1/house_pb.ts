@@ -27,7 +27,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/house.proto.
  */
 export const file_arbe_v1_house: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIuQBCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJEiQKBmxpbWl0cxgIIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMSCwoDYXNrGAkgAygJIm4KC0hvdXNlTGltaXRzEi4KDWhvdXNlX3VzZF9kYXkYASABKAFCF7pIFBISGQAAAAAAavhAKQAAAAAAAAAAEi8KDm1lbWJlcl91c2RfZGF5GAIgASgBQhe6SBQSEhkAAAAAAGr4QCkAAAAAAAAAACL8AQoKSG91c2VVc2FnZRILCgN1c2QYASABKAESEwoLdXNkX3Vua25vd24YAiABKAgSDQoFY2FsbHMYAyABKAMSEQoJdXNkX2xpbWl0GAQgASgBEhIKCnNoYXJlZF91c2QYBSABKAESEgoKcGVyc29uX3VzZBgGIAEoARIYChBwZXJzb25fdXNkX2xpbWl0GAcgASgBEh4KFmluc3RhbGxhdGlvbl91c2RfbGltaXQYCCABKAESGgoSaW5zdGFsbGF0aW9uX3NwZW50GAkgASgIEhIKCm1lbWJlcl91c2QYCiABKAESGAoQbWVtYmVyX3VzZF9saW1pdBgLIAEoASJkCgZNZW1iZXISHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EgwKBHJvbGUYAiABKAkSLQoJam9pbmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCItChJDcmVhdGVIb3VzZVJlcXVlc3QSFwoEbmFtZRgBIAEoCUIJukgGcgQQARhkIjQKE0NyZWF0ZUhvdXNlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlIjcKD0dldEhvdXNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEg0KBXVzYWdlGAIgASgIIloKEEdldEhvdXNlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlEicKCnVzZWRfdG9kYXkYAiABKAsyEy5hcmJlLnYxLkhvdXNlVXNhZ2UiUAoRTGlzdEhvdXNlc1JlcXVlc3QSHQoJcGFnZV9zaXplGAEgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAiABKAlCCLpIBXIDGIAEIk0KEkxpc3RIb3VzZXNSZXNwb25zZRIeCgZob3VzZXMYASADKAsyDi5hcmJlLnYxLkhvdXNlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLzAQoSVXBkYXRlSG91c2VSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASHAoEbmFtZRgCIAEoCUIJukgGcgQQARhkSACIAQESLAoWZGVmYXVsdF9lbnZpcm9ubWVudF9pZBgDIAEoCUIHukgEcgIYQEgBiAEBEiQKBmxpbWl0cxgFIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMSGwoDYXNrGAYgASgLMg4uYXJiZS52MS5OYW1lc0IHCgVfbmFtZUIZChdfZGVmYXVsdF9lbnZpcm9ubWVudF9pZEoECAQQBVINZGVmYXVsdF9tb2RlbCI0ChNVcGRhdGVIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZSJuChJMaXN0TWVtYmVyc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiUAoTTGlzdE1lbWJlcnNSZXNwb25zZRIgCgdtZW1iZXJzGAEgAygLMg8uYXJiZS52MS5NZW1iZXISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJInIKE1VwZGF0ZU1lbWJlclJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCghhZ2VudF9pZBgCIAEoCUIIukgFcgOwAQESIgoEcm9sZRgDIAEoCUIUukgRcg9SBW93bmVyUgZtZW1iZXIiNwoUVXBkYXRlTWVtYmVyUmVzcG9uc2USHwoGbWVtYmVyGAEgASgLMg8uYXJiZS52MS5NZW1iZXIiTgoTUmVtb3ZlTWVtYmVyUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhoKCGFnZW50X2lkGAIgASgJQgi6SAVyA7ABASIWChRSZW1vdmVNZW1iZXJSZXNwb25zZSLYAQoGSW52aXRlEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEgwKBHJvbGUYAyABKAkSDAoEbm90ZRgEIAEoCRIbChNjcmVhdGVkX2J5X2FnZW50X2lkGAUgASgJEhcKD2NyZWF0ZWRfYnlfbmFtZRgGIAEoCRIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKzAQoTQ3JlYXRlSW52aXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEiUKBHJvbGUYAiABKAlCF7pIFNgBAXIPUgVvd25lclIGbWVtYmVyEkAKCmV4cGlyZXNfaW4YAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CEbpIDqoBCyIFCICangEyAgg8EhYKBG5vdGUYBCABKAlCCLpIBXIDGMgBIkUKFENyZWF0ZUludml0ZVJlc3BvbnNlEh8KBmludml0ZRgBIAEoCzIPLmFyYmUudjEuSW52aXRlEgwKBHBhdGgYAiABKAkibgoSTGlzdEludml0ZXNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlAKE0xpc3RJbnZpdGVzUmVzcG9uc2USIAoHaW52aXRlcxgBIAMoCzIPLmFyYmUudjEuSW52aXRlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJJChNSZXZva2VJbnZpdGVSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFQoCaWQYAiABKAlCCbpIBnIEEAEYQCIWChRSZXZva2VJbnZpdGVSZXNwb25zZSJyChZMaXN0QXVkaXRFdmVudHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlcKF0xpc3RBdWRpdEV2ZW50c1Jlc3BvbnNlEiMKBmV2ZW50cxgBIAMoCzITLmFyYmUudjEuQXVkaXRFdmVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkilgIKCkF1ZGl0RXZlbnQSCgoCaWQYASABKAkSJgoCYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDmFjdG9yX2FnZW50X2lkGAMgASgJEhIKCmFjdG9yX2tpbmQYBCABKAkSEgoKYWN0b3JfbmFtZRgFIAEoCRILCgN2aWEYBiABKAkSEAoIa2V5X25hbWUYByABKAkSDgoGYWN0aW9uGAggASgJEhQKDHN1YmplY3Rfa2luZBgJIAEoCRISCgpzdWJqZWN0X2lkGAogASgJEhQKDHN1YmplY3RfbmFtZRgLIAEoCRIlCgdjaGFuZ2VzGAwgAygLMhQuYXJiZS52MS5BdWRpdENoYW5nZSJaCgtBdWRpdENoYW5nZRINCgVmaWVsZBgBIAEoCRITCgZiZWZvcmUYAiABKAlIAIgBARISCgVhZnRlchgDIAEoCUgBiAEBQgkKB19iZWZvcmVCCAoGX2FmdGVyIi0KEEdldEludml0ZVJlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiiwEKEUdldEludml0ZVJlc3BvbnNlEhAKCGhvdXNlX2lkGAEgASgJEhIKCmhvdXNlX25hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRISCgppbnZpdGVkX2J5GAQgASgJEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIkcKE0FjY2VwdEludml0ZVJlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAESFQoEbmFtZRgCIAEoCUIHukgEcgIYZCKdAQoUQWNjZXB0SW52aXRlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlEh0KBWFnZW50GAIgASgLMg4uYXJiZS52MS5BZ2VudBIPCgdzZXNzaW9uGAMgASgJEjYKEnNlc3Npb25fZXhwaXJlc19hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAioQEKEVdhdGNoSG91c2VSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGwoHdGhyZWFkcxgCIAEoBUIKukgHGgUYyAEoABIkCgp0aHJlYWRfaWRzGAMgAygJQhC6SA2SAQoQZCIGcgQQARhAEg8KB21lbWJlcnMYBCABKAgSDAoEYm90cxgFIAEoCBINCgVpbmJveBgGIAEoCCKbAwoSV2F0Y2hIb3VzZVJlc3BvbnNlEh8KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZUgAEiEKBnRocmVhZBgCIAEoCzIPLmFyYmUudjEuVGhyZWFkSAASIwoHc2FuZGJveBgDIAEoCzIQLmFyYmUudjEuU2FuZGJveEgAEisKC2Vudmlyb25tZW50GAQgASgLMhQuYXJiZS52MS5FbnZpcm9ubWVudEgAEiEKBm1lbWJlchgFIAEoCzIPLmFyYmUudjEuTWVtYmVySAASHQoEZ29uZRgGIAEoCzINLmFyYmUudjEuR29uZUgAEh0KBHJlc3QYByABKAsyDS5hcmJlLnYxLlJlc3RIABImCgljYXVnaHRfdXAYCCABKAsyES5hcmJlLnYxLldhdGNoaW5nSAASHwoFYWxpdmUYCSABKAsyDi5hcmJlLnYxLkFsaXZlSAASGwoDYm90GAogASgLMgwuYXJiZS52MS5Cb3RIABIfCgVpbmJveBgLIAEoCzIOLmFyYmUudjEuSW5ib3hIAEIHCgVldmVudCIgCgRHb25lEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkiGgoEUmVzdBISCgpwYWdlX3Rva2VuGAEgASgJIgoKCFdhdGNoaW5nMrsICgxIb3VzZVNlcnZpY2USSAoLQ3JlYXRlSG91c2USGy5hcmJlLnYxLkNyZWF0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuQ3JlYXRlSG91c2VSZXNwb25zZRJECghHZXRIb3VzZRIYLmFyYmUudjEuR2V0SG91c2VSZXF1ZXN0GhkuYXJiZS52MS5HZXRIb3VzZVJlc3BvbnNlIgOQAgESSgoKTGlzdEhvdXNlcxIaLmFyYmUudjEuTGlzdEhvdXNlc1JlcXVlc3QaGy5hcmJlLnYxLkxpc3RIb3VzZXNSZXNwb25zZSIDkAIBEkgKC1VwZGF0ZUhvdXNlEhsuYXJiZS52MS5VcGRhdGVIb3VzZVJlcXVlc3QaHC5hcmJlLnYxLlVwZGF0ZUhvdXNlUmVzcG9uc2USTQoLTGlzdE1lbWJlcnMSGy5hcmJlLnYxLkxpc3RNZW1iZXJzUmVxdWVzdBocLmFyYmUudjEuTGlzdE1lbWJlcnNSZXNwb25zZSIDkAIBEksKDFVwZGF0ZU1lbWJlchIcLmFyYmUudjEuVXBkYXRlTWVtYmVyUmVxdWVzdBodLmFyYmUudjEuVXBkYXRlTWVtYmVyUmVzcG9uc2USSwoMUmVtb3ZlTWVtYmVyEhwuYXJiZS52MS5SZW1vdmVNZW1iZXJSZXF1ZXN0Gh0uYXJiZS52MS5SZW1vdmVNZW1iZXJSZXNwb25zZRJLCgxDcmVhdGVJbnZpdGUSHC5hcmJlLnYxLkNyZWF0ZUludml0ZVJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZUludml0ZVJlc3BvbnNlEk0KC0xpc3RJbnZpdGVzEhsuYXJiZS52MS5MaXN0SW52aXRlc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RJbnZpdGVzUmVzcG9uc2UiA5ACARJLCgxSZXZva2VJbnZpdGUSHC5hcmJlLnYxLlJldm9rZUludml0ZVJlcXVlc3QaHS5hcmJlLnYxLlJldm9rZUludml0ZVJlc3BvbnNlEkIKCUdldEludml0ZRIZLmFyYmUudjEuR2V0SW52aXRlUmVxdWVzdBoaLmFyYmUudjEuR2V0SW52aXRlUmVzcG9uc2USSwoMQWNjZXB0SW52aXRlEhwuYXJiZS52MS5BY2NlcHRJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5BY2NlcHRJbnZpdGVSZXNwb25zZRJZCg9MaXN0QXVkaXRFdmVudHMSHy5hcmJlLnYxLkxpc3RBdWRpdEV2ZW50c1JlcXVlc3QaIC5hcmJlLnYxLkxpc3RBdWRpdEV2ZW50c1Jlc3BvbnNlIgOQAgESRwoKV2F0Y2hIb3VzZRIaLmFyYmUudjEuV2F0Y2hIb3VzZVJlcXVlc3QaGy5hcmJlLnYxLldhdGNoSG91c2VSZXNwb25zZTABQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_inbox, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIpACCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJEiQKBmxpbWl0cxgIIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMSCwoDYXNrGAkgAygJEioKCXJldGVudGlvbhgKIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb24iVgoOSG91c2VSZXRlbnRpb24SIAoMdGhyZWFkc19kYXlzGAEgASgFQgq6SAcaBRjCHCgAEiIKDmFydGlmYWN0c19kYXlzGAIgASgFQgq6SAcaBRjCHCgAIm4KC0hvdXNlTGltaXRzEi4KDWhvdXNlX3VzZF9kYXkYASABKAFCF7pIFBISGQAAAAAAavhAKQAAAAAAAAAAEi8KDm1lbWJlcl91c2RfZGF5GAIgASgBQhe6SBQSEhkAAAAAAGr4QCkAAAAAAAAAACL8AQoKSG91c2VVc2FnZRILCgN1c2QYASABKAESEwoLdXNkX3Vua25vd24YAiABKAgSDQoFY2FsbHMYAyABKAMSEQoJdXNkX2xpbWl0GAQgASgBEhIKCnNoYXJlZF91c2QYBSABKAESEgoKcGVyc29uX3VzZBgGIAEoARIYChBwZXJzb25fdXNkX2xpbWl0GAcgASgBEh4KFmluc3RhbGxhdGlvbl91c2RfbGltaXQYCCABKAESGgoSaW5zdGFsbGF0aW9uX3NwZW50GAkgASgIEhIKCm1lbWJlcl91c2QYCiABKAESGAoQbWVtYmVyX3VzZF9saW1pdBgLIAEoASJkCgZNZW1iZXISHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EgwKBHJvbGUYAiABKAkSLQoJam9pbmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCItChJDcmVhdGVIb3VzZVJlcXVlc3QSFwoEbmFtZRgBIAEoCUIJukgGcgQQARhkIjQKE0NyZWF0ZUhvdXNlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlImEKD0dldEhvdXNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEg0KBXVzYWdlGAIgASgIEigKB3ByZXZpZXcYAyABKAsyFy5hcmJlLnYxLkhvdXNlUmV0ZW50aW9uIoYBChBHZXRIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZRInCgp1c2VkX3RvZGF5GAIgASgLMhMuYXJiZS52MS5Ib3VzZVVzYWdlEioKB3ByZXZpZXcYAyABKAsyGS5hcmJlLnYxLlJldGVudGlvblByZXZpZXciTgoQUmV0ZW50aW9uUHJldmlldxIPCgd0aHJlYWRzGAEgASgDEhEKCWFydGlmYWN0cxgCIAEoAxIWCg5hcnRpZmFjdF9ieXRlcxgDIAEoAyJQChFMaXN0SG91c2VzUmVxdWVzdBIdCglwYWdlX3NpemUYASABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgCIAEoCUIIukgFcgMYgAQiTQoSTGlzdEhvdXNlc1Jlc3BvbnNlEh4KBmhvdXNlcxgBIAMoCzIOLmFyYmUudjEuSG91c2USFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIp8CChJVcGRhdGVIb3VzZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIcCgRuYW1lGAIgASgJQgm6SAZyBBABGGRIAIgBARIsChZkZWZhdWx0X2Vudmlyb25tZW50X2lkGAMgASgJQge6SARyAhhASAGIAQESJAoGbGltaXRzGAUgASgLMhQuYXJiZS52MS5Ib3VzZUxpbWl0cxIbCgNhc2sYBiABKAsyDi5hcmJlLnYxLk5hbWVzEioKCXJldGVudGlvbhgHIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb25CBwoFX25hbWVCGQoXX2RlZmF1bHRfZW52aXJvbm1lbnRfaWRKBAgEEAVSDWRlZmF1bHRfbW9kZWwiNAoTVXBkYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UibgoSTGlzdE1lbWJlcnNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlAKE0xpc3RNZW1iZXJzUmVzcG9uc2USIAoHbWVtYmVycxgBIAMoCzIPLmFyYmUudjEuTWVtYmVyEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJyChNVcGRhdGVNZW1iZXJSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGgoIYWdlbnRfaWQYAiABKAlCCLpIBXIDsAEBEiIKBHJvbGUYAyABKAlCFLpIEXIPUgVvd25lclIGbWVtYmVyIjcKFFVwZGF0ZU1lbWJlclJlc3BvbnNlEh8KBm1lbWJlchgBIAEoCzIPLmFyYmUudjEuTWVtYmVyIk4KE1JlbW92ZU1lbWJlclJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCghhZ2VudF9pZBgCIAEoCUIIukgFcgOwAQEiFgoUUmVtb3ZlTWVtYmVyUmVzcG9uc2Ui2AEKBkludml0ZRIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRyb2xlGAMgASgJEgwKBG5vdGUYBCABKAkSGwoTY3JlYXRlZF9ieV9hZ2VudF9pZBgFIAEoCRIXCg9jcmVhdGVkX2J5X25hbWUYBiABKAkSLgoKY3JlYXRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiswEKE0NyZWF0ZUludml0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIlCgRyb2xlGAIgASgJQhe6SBTYAQFyD1IFb3duZXJSBm1lbWJlchJACgpleHBpcmVzX2luGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhG6SA6qAQsiBQiAmp4BMgIIPBIWCgRub3RlGAQgASgJQgi6SAVyAxjIASJFChRDcmVhdGVJbnZpdGVSZXNwb25zZRIfCgZpbnZpdGUYASABKAsyDy5hcmJlLnYxLkludml0ZRIMCgRwYXRoGAIgASgJIm4KEkxpc3RJbnZpdGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJQChNMaXN0SW52aXRlc1Jlc3BvbnNlEiAKB2ludml0ZXMYASADKAsyDy5hcmJlLnYxLkludml0ZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiSQoTUmV2b2tlSW52aXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhUKAmlkGAIgASgJQgm6SAZyBBABGEAiFgoUUmV2b2tlSW52aXRlUmVzcG9uc2UicgoWTGlzdEF1ZGl0RXZlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJXChdMaXN0QXVkaXRFdmVudHNSZXNwb25zZRIjCgZldmVudHMYASADKAsyEy5hcmJlLnYxLkF1ZGl0RXZlbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIpYCCgpBdWRpdEV2ZW50EgoKAmlkGAEgASgJEiYKAmF0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5hY3Rvcl9hZ2VudF9pZBgDIAEoCRISCgphY3Rvcl9raW5kGAQgASgJEhIKCmFjdG9yX25hbWUYBSABKAkSCwoDdmlhGAYgASgJEhAKCGtleV9uYW1lGAcgASgJEg4KBmFjdGlvbhgIIAEoCRIUCgxzdWJqZWN0X2tpbmQYCSABKAkSEgoKc3ViamVjdF9pZBgKIAEoCRIUCgxzdWJqZWN0X25hbWUYCyABKAkSJQoHY2hhbmdlcxgMIAMoCzIULmFyYmUudjEuQXVkaXRDaGFuZ2UiWgoLQXVkaXRDaGFuZ2USDQoFZmllbGQYASABKAkSEwoGYmVmb3JlGAIgASgJSACIAQESEgoFYWZ0ZXIYAyABKAlIAYgBAUIJCgdfYmVmb3JlQggKBl9hZnRlciItChBHZXRJbnZpdGVSZXF1ZXN0EhkKBXRva2VuGAEgASgJQgq6SAdyBRABGMgBIosBChFHZXRJbnZpdGVSZXNwb25zZRIQCghob3VzZV9pZBgBIAEoCRISCgpob3VzZV9uYW1lGAIgASgJEgwKBHJvbGUYAyABKAkSEgoKaW52aXRlZF9ieRgEIAEoCRIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJHChNBY2NlcHRJbnZpdGVSZXF1ZXN0EhkKBXRva2VuGAEgASgJQgq6SAdyBRABGMgBEhUKBG5hbWUYAiABKAlCB7pIBHICGGQinQEKFEFjY2VwdEludml0ZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZRIdCgVhZ2VudBgCIAEoCzIOLmFyYmUudjEuQWdlbnQSDwoHc2Vzc2lvbhgDIAEoCRI2ChJzZXNzaW9uX2V4cGlyZXNfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIqEBChFXYXRjaEhvdXNlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhsKB3RocmVhZHMYAiABKAVCCrpIBxoFGMgBKAASJAoKdGhyZWFkX2lkcxgDIAMoCUIQukgNkgEKEGQiBnIEEAEYQBIPCgdtZW1iZXJzGAQgASgIEgwKBGJvdHMYBSABKAgSDQoFaW5ib3gYBiABKAgimwMKEldhdGNoSG91c2VSZXNwb25zZRIfCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2VIABIhCgZ0aHJlYWQYAiABKAsyDy5hcmJlLnYxLlRocmVhZEgAEiMKB3NhbmRib3gYAyABKAsyEC5hcmJlLnYxLlNhbmRib3hIABIrCgtlbnZpcm9ubWVudBgEIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnRIABIhCgZtZW1iZXIYBSABKAsyDy5hcmJlLnYxLk1lbWJlckgAEh0KBGdvbmUYBiABKAsyDS5hcmJlLnYxLkdvbmVIABIdCgRyZXN0GAcgASgLMg0uYXJiZS52MS5SZXN0SAASJgoJY2F1Z2h0X3VwGAggASgLMhEuYXJiZS52MS5XYXRjaGluZ0gAEh8KBWFsaXZlGAkgASgLMg4uYXJiZS52MS5BbGl2ZUgAEhsKA2JvdBgKIAEoCzIMLmFyYmUudjEuQm90SAASHwoFaW5ib3gYCyABKAsyDi5hcmJlLnYxLkluYm94SABCBwoFZXZlbnQiIAoER29uZRIMCgRraW5kGAEgASgJEgoKAmlkGAIgASgJIhoKBFJlc3QSEgoKcGFnZV90b2tlbhgBIAEoCSIKCghXYXRjaGluZzK7CAoMSG91c2VTZXJ2aWNlEkgKC0NyZWF0ZUhvdXNlEhsuYXJiZS52MS5DcmVhdGVIb3VzZVJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUhvdXNlUmVzcG9uc2USRAoIR2V0SG91c2USGC5hcmJlLnYxLkdldEhvdXNlUmVxdWVzdBoZLmFyYmUudjEuR2V0SG91c2VSZXNwb25zZSIDkAIBEkoKCkxpc3RIb3VzZXMSGi5hcmJlLnYxLkxpc3RIb3VzZXNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0SG91c2VzUmVzcG9uc2UiA5ACARJICgtVcGRhdGVIb3VzZRIbLmFyYmUudjEuVXBkYXRlSG91c2VSZXF1ZXN0GhwuYXJiZS52MS5VcGRhdGVIb3VzZVJlc3BvbnNlEk0KC0xpc3RNZW1iZXJzEhsuYXJiZS52MS5MaXN0TWVtYmVyc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RNZW1iZXJzUmVzcG9uc2UiA5ACARJLCgxVcGRhdGVNZW1iZXISHC5hcmJlLnYxLlVwZGF0ZU1lbWJlclJlcXVlc3QaHS5hcmJlLnYxLlVwZGF0ZU1lbWJlclJlc3BvbnNlEksKDFJlbW92ZU1lbWJlchIcLmFyYmUudjEuUmVtb3ZlTWVtYmVyUmVxdWVzdBodLmFyYmUudjEuUmVtb3ZlTWVtYmVyUmVzcG9uc2USSwoMQ3JlYXRlSW52aXRlEhwuYXJiZS52MS5DcmVhdGVJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5DcmVhdGVJbnZpdGVSZXNwb25zZRJNCgtMaXN0SW52aXRlcxIbLmFyYmUudjEuTGlzdEludml0ZXNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0SW52aXRlc1Jlc3BvbnNlIgOQAgESSwoMUmV2b2tlSW52aXRlEhwuYXJiZS52MS5SZXZva2VJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5SZXZva2VJbnZpdGVSZXNwb25zZRJCCglHZXRJbnZpdGUSGS5hcmJlLnYxLkdldEludml0ZVJlcXVlc3QaGi5hcmJlLnYxLkdldEludml0ZVJlc3BvbnNlEksKDEFjY2VwdEludml0ZRIcLmFyYmUudjEuQWNjZXB0SW52aXRlUmVxdWVzdBodLmFyYmUudjEuQWNjZXB0SW52aXRlUmVzcG9uc2USWQoPTGlzdEF1ZGl0RXZlbnRzEh8uYXJiZS52MS5MaXN0QXVkaXRFdmVudHNSZXF1ZXN0GiAuYXJiZS52MS5MaXN0QXVkaXRFdmVudHNSZXNwb25zZSIDkAIBEkcKCldhdGNoSG91c2USGi5hcmJlLnYxLldhdGNoSG91c2VSZXF1ZXN0GhsuYXJiZS52MS5XYXRjaEhvdXNlUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_inbox, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * House is a tenant.
@@ -90,6 +90,11 @@ export type House = Message<"arbe.v1.House"> & {
    * @generated from field: repeated string ask = 9;
    */
   ask: string[];
+
+  /**
+   * @generated from field: arbe.v1.HouseRetention retention = 10;
+   */
+  retention?: HouseRetention | undefined;
 };
 
 /**
@@ -98,6 +103,37 @@ export type House = Message<"arbe.v1.House"> & {
  */
 export const HouseSchema: GenMessage<House> = /*@__PURE__*/
   messageDesc(file_arbe_v1_house, 0);
+
+/**
+ * HouseRetention says after how many days what is old is deleted for good. A zero field means that nothing is. An hour may pass
+ * before something is deleted. Its id is then a not_found with the reason EXPIRED.
+ *
+ * @generated from message arbe.v1.HouseRetention
+ */
+export type HouseRetention = Message<"arbe.v1.HouseRetention"> & {
+  /**
+   * Threads in which nothing happened for as many days, together with the threads below them. The house's own thread stays, and so
+   * do threads in which something is pinned, runs or waits for an answer.
+   *
+   * @generated from field: int32 threads_days = 1;
+   */
+  threadsDays: number;
+
+  /**
+   * Artifacts that are as many days old, and output that only an artifact has. The files that a thread's sandbox left stay
+   * with the thread.
+   *
+   * @generated from field: int32 artifacts_days = 2;
+   */
+  artifactsDays: number;
+};
+
+/**
+ * Describes the message arbe.v1.HouseRetention.
+ * Use `create(HouseRetentionSchema)` to create a new message.
+ */
+export const HouseRetentionSchema: GenMessage<HouseRetention> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 1);
 
 /**
  * HouseLimits limits all bots of a house together. A zero field means the default.
@@ -126,7 +162,7 @@ export type HouseLimits = Message<"arbe.v1.HouseLimits"> & {
  * Use `create(HouseLimitsSchema)` to create a new message.
  */
 export const HouseLimitsSchema: GenMessage<HouseLimits> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 1);
+  messageDesc(file_arbe_v1_house, 2);
 
 /**
  * HouseUsage is the usage of the bots of a house since midnight UTC.
@@ -215,7 +251,7 @@ export type HouseUsage = Message<"arbe.v1.HouseUsage"> & {
  * Use `create(HouseUsageSchema)` to create a new message.
  */
 export const HouseUsageSchema: GenMessage<HouseUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 2);
+  messageDesc(file_arbe_v1_house, 3);
 
 /**
  * Member is an agent as a member of a house.
@@ -246,7 +282,7 @@ export type Member = Message<"arbe.v1.Member"> & {
  * Use `create(MemberSchema)` to create a new message.
  */
 export const MemberSchema: GenMessage<Member> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 3);
+  messageDesc(file_arbe_v1_house, 4);
 
 /**
  * @generated from message arbe.v1.CreateHouseRequest
@@ -263,7 +299,7 @@ export type CreateHouseRequest = Message<"arbe.v1.CreateHouseRequest"> & {
  * Use `create(CreateHouseRequestSchema)` to create a new message.
  */
 export const CreateHouseRequestSchema: GenMessage<CreateHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 4);
+  messageDesc(file_arbe_v1_house, 5);
 
 /**
  * @generated from message arbe.v1.CreateHouseResponse
@@ -280,7 +316,7 @@ export type CreateHouseResponse = Message<"arbe.v1.CreateHouseResponse"> & {
  * Use `create(CreateHouseResponseSchema)` to create a new message.
  */
 export const CreateHouseResponseSchema: GenMessage<CreateHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 5);
+  messageDesc(file_arbe_v1_house, 6);
 
 /**
  * @generated from message arbe.v1.GetHouseRequest
@@ -297,6 +333,13 @@ export type GetHouseRequest = Message<"arbe.v1.GetHouseRequest"> & {
    * @generated from field: bool usage = 2;
    */
   usage: boolean;
+
+  /**
+   * Also return what this retention would delete now. Nothing is deleted, and nothing set. Owners only.
+   *
+   * @generated from field: arbe.v1.HouseRetention preview = 3;
+   */
+  preview?: HouseRetention | undefined;
 };
 
 /**
@@ -304,7 +347,7 @@ export type GetHouseRequest = Message<"arbe.v1.GetHouseRequest"> & {
  * Use `create(GetHouseRequestSchema)` to create a new message.
  */
 export const GetHouseRequestSchema: GenMessage<GetHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 6);
+  messageDesc(file_arbe_v1_house, 7);
 
 /**
  * @generated from message arbe.v1.GetHouseResponse
@@ -321,6 +364,13 @@ export type GetHouseResponse = Message<"arbe.v1.GetHouseResponse"> & {
    * @generated from field: arbe.v1.HouseUsage used_today = 2;
    */
   usedToday?: HouseUsage | undefined;
+
+  /**
+   * Set only if the request sets preview.
+   *
+   * @generated from field: arbe.v1.RetentionPreview preview = 3;
+   */
+  preview?: RetentionPreview | undefined;
 };
 
 /**
@@ -328,7 +378,38 @@ export type GetHouseResponse = Message<"arbe.v1.GetHouseResponse"> & {
  * Use `create(GetHouseResponseSchema)` to create a new message.
  */
 export const GetHouseResponseSchema: GenMessage<GetHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 7);
+  messageDesc(file_arbe_v1_house, 8);
+
+/**
+ * RetentionPreview counts what a retention would delete now.
+ *
+ * @generated from message arbe.v1.RetentionPreview
+ */
+export type RetentionPreview = Message<"arbe.v1.RetentionPreview"> & {
+  /**
+   * @generated from field: int64 threads = 1;
+   */
+  threads: bigint;
+
+  /**
+   * @generated from field: int64 artifacts = 2;
+   */
+  artifacts: bigint;
+
+  /**
+   * The bytes of these artifacts.
+   *
+   * @generated from field: int64 artifact_bytes = 3;
+   */
+  artifactBytes: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.RetentionPreview.
+ * Use `create(RetentionPreviewSchema)` to create a new message.
+ */
+export const RetentionPreviewSchema: GenMessage<RetentionPreview> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 9);
 
 /**
  * @generated from message arbe.v1.ListHousesRequest
@@ -354,7 +435,7 @@ export type ListHousesRequest = Message<"arbe.v1.ListHousesRequest"> & {
  * Use `create(ListHousesRequestSchema)` to create a new message.
  */
 export const ListHousesRequestSchema: GenMessage<ListHousesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 8);
+  messageDesc(file_arbe_v1_house, 10);
 
 /**
  * @generated from message arbe.v1.ListHousesResponse
@@ -378,7 +459,7 @@ export type ListHousesResponse = Message<"arbe.v1.ListHousesResponse"> & {
  * Use `create(ListHousesResponseSchema)` to create a new message.
  */
 export const ListHousesResponseSchema: GenMessage<ListHousesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 9);
+  messageDesc(file_arbe_v1_house, 11);
 
 /**
  * @generated from message arbe.v1.UpdateHouseRequest
@@ -414,6 +495,13 @@ export type UpdateHouseRequest = Message<"arbe.v1.UpdateHouseRequest"> & {
    * @generated from field: arbe.v1.Names ask = 6;
    */
   ask?: Names | undefined;
+
+  /**
+   * If set, replaces the retention. What is already old is deleted within an hour: GetHouse shows a preview.
+   *
+   * @generated from field: arbe.v1.HouseRetention retention = 7;
+   */
+  retention?: HouseRetention | undefined;
 };
 
 /**
@@ -421,7 +509,7 @@ export type UpdateHouseRequest = Message<"arbe.v1.UpdateHouseRequest"> & {
  * Use `create(UpdateHouseRequestSchema)` to create a new message.
  */
 export const UpdateHouseRequestSchema: GenMessage<UpdateHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 10);
+  messageDesc(file_arbe_v1_house, 12);
 
 /**
  * @generated from message arbe.v1.UpdateHouseResponse
@@ -438,7 +526,7 @@ export type UpdateHouseResponse = Message<"arbe.v1.UpdateHouseResponse"> & {
  * Use `create(UpdateHouseResponseSchema)` to create a new message.
  */
 export const UpdateHouseResponseSchema: GenMessage<UpdateHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 11);
+  messageDesc(file_arbe_v1_house, 13);
 
 /**
  * @generated from message arbe.v1.ListMembersRequest
@@ -469,7 +557,7 @@ export type ListMembersRequest = Message<"arbe.v1.ListMembersRequest"> & {
  * Use `create(ListMembersRequestSchema)` to create a new message.
  */
 export const ListMembersRequestSchema: GenMessage<ListMembersRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 12);
+  messageDesc(file_arbe_v1_house, 14);
 
 /**
  * @generated from message arbe.v1.ListMembersResponse
@@ -493,7 +581,7 @@ export type ListMembersResponse = Message<"arbe.v1.ListMembersResponse"> & {
  * Use `create(ListMembersResponseSchema)` to create a new message.
  */
 export const ListMembersResponseSchema: GenMessage<ListMembersResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 13);
+  messageDesc(file_arbe_v1_house, 15);
 
 /**
  * @generated from message arbe.v1.UpdateMemberRequest
@@ -520,7 +608,7 @@ export type UpdateMemberRequest = Message<"arbe.v1.UpdateMemberRequest"> & {
  * Use `create(UpdateMemberRequestSchema)` to create a new message.
  */
 export const UpdateMemberRequestSchema: GenMessage<UpdateMemberRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 14);
+  messageDesc(file_arbe_v1_house, 16);
 
 /**
  * @generated from message arbe.v1.UpdateMemberResponse
@@ -537,7 +625,7 @@ export type UpdateMemberResponse = Message<"arbe.v1.UpdateMemberResponse"> & {
  * Use `create(UpdateMemberResponseSchema)` to create a new message.
  */
 export const UpdateMemberResponseSchema: GenMessage<UpdateMemberResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 15);
+  messageDesc(file_arbe_v1_house, 17);
 
 /**
  * @generated from message arbe.v1.RemoveMemberRequest
@@ -559,7 +647,7 @@ export type RemoveMemberRequest = Message<"arbe.v1.RemoveMemberRequest"> & {
  * Use `create(RemoveMemberRequestSchema)` to create a new message.
  */
 export const RemoveMemberRequestSchema: GenMessage<RemoveMemberRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 16);
+  messageDesc(file_arbe_v1_house, 18);
 
 /**
  * @generated from message arbe.v1.RemoveMemberResponse
@@ -572,7 +660,7 @@ export type RemoveMemberResponse = Message<"arbe.v1.RemoveMemberResponse"> & {
  * Use `create(RemoveMemberResponseSchema)` to create a new message.
  */
 export const RemoveMemberResponseSchema: GenMessage<RemoveMemberResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 17);
+  messageDesc(file_arbe_v1_house, 19);
 
 /**
  * Invite is a link with which one person can join a house.
@@ -632,7 +720,7 @@ export type Invite = Message<"arbe.v1.Invite"> & {
  * Use `create(InviteSchema)` to create a new message.
  */
 export const InviteSchema: GenMessage<Invite> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 18);
+  messageDesc(file_arbe_v1_house, 20);
 
 /**
  * @generated from message arbe.v1.CreateInviteRequest
@@ -670,7 +758,7 @@ export type CreateInviteRequest = Message<"arbe.v1.CreateInviteRequest"> & {
  * Use `create(CreateInviteRequestSchema)` to create a new message.
  */
 export const CreateInviteRequestSchema: GenMessage<CreateInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 19);
+  messageDesc(file_arbe_v1_house, 21);
 
 /**
  * @generated from message arbe.v1.CreateInviteResponse
@@ -694,7 +782,7 @@ export type CreateInviteResponse = Message<"arbe.v1.CreateInviteResponse"> & {
  * Use `create(CreateInviteResponseSchema)` to create a new message.
  */
 export const CreateInviteResponseSchema: GenMessage<CreateInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 20);
+  messageDesc(file_arbe_v1_house, 22);
 
 /**
  * @generated from message arbe.v1.ListInvitesRequest
@@ -725,7 +813,7 @@ export type ListInvitesRequest = Message<"arbe.v1.ListInvitesRequest"> & {
  * Use `create(ListInvitesRequestSchema)` to create a new message.
  */
 export const ListInvitesRequestSchema: GenMessage<ListInvitesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 21);
+  messageDesc(file_arbe_v1_house, 23);
 
 /**
  * @generated from message arbe.v1.ListInvitesResponse
@@ -749,7 +837,7 @@ export type ListInvitesResponse = Message<"arbe.v1.ListInvitesResponse"> & {
  * Use `create(ListInvitesResponseSchema)` to create a new message.
  */
 export const ListInvitesResponseSchema: GenMessage<ListInvitesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 22);
+  messageDesc(file_arbe_v1_house, 24);
 
 /**
  * @generated from message arbe.v1.RevokeInviteRequest
@@ -771,7 +859,7 @@ export type RevokeInviteRequest = Message<"arbe.v1.RevokeInviteRequest"> & {
  * Use `create(RevokeInviteRequestSchema)` to create a new message.
  */
 export const RevokeInviteRequestSchema: GenMessage<RevokeInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 23);
+  messageDesc(file_arbe_v1_house, 25);
 
 /**
  * @generated from message arbe.v1.RevokeInviteResponse
@@ -784,7 +872,7 @@ export type RevokeInviteResponse = Message<"arbe.v1.RevokeInviteResponse"> & {
  * Use `create(RevokeInviteResponseSchema)` to create a new message.
  */
 export const RevokeInviteResponseSchema: GenMessage<RevokeInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 24);
+  messageDesc(file_arbe_v1_house, 26);
 
 /**
  * @generated from message arbe.v1.ListAuditEventsRequest
@@ -815,7 +903,7 @@ export type ListAuditEventsRequest = Message<"arbe.v1.ListAuditEventsRequest"> &
  * Use `create(ListAuditEventsRequestSchema)` to create a new message.
  */
 export const ListAuditEventsRequestSchema: GenMessage<ListAuditEventsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 25);
+  messageDesc(file_arbe_v1_house, 27);
 
 /**
  * @generated from message arbe.v1.ListAuditEventsResponse
@@ -839,7 +927,7 @@ export type ListAuditEventsResponse = Message<"arbe.v1.ListAuditEventsResponse">
  * Use `create(ListAuditEventsResponseSchema)` to create a new message.
  */
 export const ListAuditEventsResponseSchema: GenMessage<ListAuditEventsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 26);
+  messageDesc(file_arbe_v1_house, 28);
 
 /**
  * AuditEvent says that somebody changed something in the administration of a house. The names are those of that time.
@@ -858,7 +946,8 @@ export type AuditEvent = Message<"arbe.v1.AuditEvent"> & {
   at?: Timestamp | undefined;
 
   /**
-   * The person or bot who did it; empty for arbe itself, and for somebody with access to the database.
+   * The person or bot who did it; empty for arbe itself, for the retention of the house, and for somebody with access to the
+   * database.
    *
    * @generated from field: string actor_agent_id = 3;
    */
@@ -879,7 +968,8 @@ export type AuditEvent = Message<"arbe.v1.AuditEvent"> & {
   actorName: string;
 
   /**
-   * How the actor spoke: "browser", "cli", "api", or "token" for a token of a thread. Empty if it is not known.
+   * How the actor spoke: "browser", "cli", "api", or "token" for a token of a thread. "retention" if the retention of the house
+   * did it. Empty if it is not known.
    *
    * @generated from field: string via = 6;
    */
@@ -928,7 +1018,7 @@ export type AuditEvent = Message<"arbe.v1.AuditEvent"> & {
  * Use `create(AuditEventSchema)` to create a new message.
  */
 export const AuditEventSchema: GenMessage<AuditEvent> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 27);
+  messageDesc(file_arbe_v1_house, 29);
 
 /**
  * AuditChange is a field that was set or changed.
@@ -960,7 +1050,7 @@ export type AuditChange = Message<"arbe.v1.AuditChange"> & {
  * Use `create(AuditChangeSchema)` to create a new message.
  */
 export const AuditChangeSchema: GenMessage<AuditChange> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 28);
+  messageDesc(file_arbe_v1_house, 30);
 
 /**
  * @generated from message arbe.v1.GetInviteRequest
@@ -977,7 +1067,7 @@ export type GetInviteRequest = Message<"arbe.v1.GetInviteRequest"> & {
  * Use `create(GetInviteRequestSchema)` to create a new message.
  */
 export const GetInviteRequestSchema: GenMessage<GetInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 29);
+  messageDesc(file_arbe_v1_house, 31);
 
 /**
  * @generated from message arbe.v1.GetInviteResponse
@@ -1018,7 +1108,7 @@ export type GetInviteResponse = Message<"arbe.v1.GetInviteResponse"> & {
  * Use `create(GetInviteResponseSchema)` to create a new message.
  */
 export const GetInviteResponseSchema: GenMessage<GetInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 30);
+  messageDesc(file_arbe_v1_house, 32);
 
 /**
  * @generated from message arbe.v1.AcceptInviteRequest
@@ -1042,7 +1132,7 @@ export type AcceptInviteRequest = Message<"arbe.v1.AcceptInviteRequest"> & {
  * Use `create(AcceptInviteRequestSchema)` to create a new message.
  */
 export const AcceptInviteRequestSchema: GenMessage<AcceptInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 31);
+  messageDesc(file_arbe_v1_house, 33);
 
 /**
  * @generated from message arbe.v1.AcceptInviteResponse
@@ -1081,7 +1171,7 @@ export type AcceptInviteResponse = Message<"arbe.v1.AcceptInviteResponse"> & {
  * Use `create(AcceptInviteResponseSchema)` to create a new message.
  */
 export const AcceptInviteResponseSchema: GenMessage<AcceptInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 32);
+  messageDesc(file_arbe_v1_house, 34);
 
 /**
  * WatchHouseRequest names what to watch in addition to the house itself.
@@ -1138,7 +1228,7 @@ export type WatchHouseRequest = Message<"arbe.v1.WatchHouseRequest"> & {
  * Use `create(WatchHouseRequestSchema)` to create a new message.
  */
 export const WatchHouseRequestSchema: GenMessage<WatchHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 33);
+  messageDesc(file_arbe_v1_house, 35);
 
 /**
  * @generated from message arbe.v1.WatchHouseResponse
@@ -1235,7 +1325,7 @@ export type WatchHouseResponse = Message<"arbe.v1.WatchHouseResponse"> & {
  * Use `create(WatchHouseResponseSchema)` to create a new message.
  */
 export const WatchHouseResponseSchema: GenMessage<WatchHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 34);
+  messageDesc(file_arbe_v1_house, 36);
 
 /**
  * Gone identifies a row.
@@ -1263,7 +1353,7 @@ export type Gone = Message<"arbe.v1.Gone"> & {
  * Use `create(GoneSchema)` to create a new message.
  */
 export const GoneSchema: GenMessage<Gone> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 35);
+  messageDesc(file_arbe_v1_house, 37);
 
 /**
  * Rest is the rest of the list of threads.
@@ -1284,7 +1374,7 @@ export type Rest = Message<"arbe.v1.Rest"> & {
  * Use `create(RestSchema)` to create a new message.
  */
 export const RestSchema: GenMessage<Rest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 36);
+  messageDesc(file_arbe_v1_house, 38);
 
 /**
  * @generated from message arbe.v1.Watching
@@ -1297,7 +1387,7 @@ export type Watching = Message<"arbe.v1.Watching"> & {
  * Use `create(WatchingSchema)` to create a new message.
  */
 export const WatchingSchema: GenMessage<Watching> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 37);
+  messageDesc(file_arbe_v1_house, 39);
 
 /**
  * HouseService manages houses, the tenants of an installation. A house owns everything in it, and is the only privacy

@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/thread.proto.
  */
 export const file_arbe_v1_thread: GenFile = /*@__PURE__*/
-  fileDesc("ChRhcmJlL3YxL3RocmVhZC5wcm90bxIHYXJiZS52MSLGBQoGVGhyZWFkEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEh8KBnBhcmVudBgFIAEoCzIPLmFyYmUudjEuUGFyZW50EhgKEHBhcmVudF90aHJlYWRfaWQYBiABKAkSFwoPcGFyZW50X2FnZW50X2lkGAcgASgJEhAKCGFnZW50X2lkGAggASgJEhYKDmVudmlyb25tZW50X2lkGAkgASgJEhIKCnNhbmRib3hfaWQYCiABKAkSDAoEdGFncxgLIAMoCRIOCgZzdGF0dXMYDCABKAkSLQoJcGlubmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWlsGBAgASgDEjQKEGxhc3RfYWN0aXZpdHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKC2ZvcmtlZF9mcm9tGBIgASgLMg8uYXJiZS52MS5PcmlnaW4SJAoJbGFzdF9zYWlkGBMgASgLMhEuYXJiZS52MS5MYXN0U2FpZBIhCgdydW5uaW5nGBQgASgLMhAuYXJiZS52MS5SdW5uaW5nEhYKDm9wZW5fYXBwcm92YWxzGBUgASgFEiIKCGxhc3RfcnVuGBYgASgLMhAuYXJiZS52MS5MYXN0UnVuEhoKEmFuc3dlcmluZ19hZ2VudF9pZBgXIAEoCRIZChFhbnN3ZXJpbmdfc2V0dGxlZBgYIAEoCBIYChBwZW9wbGVfYWdlbnRfaWRzGBkgAygJIogCCgdMYXN0UnVuEg0KBWVwb2NoGAEgASgDEi4KCnN0YXJ0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2ZpbmlzaGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVkb2luZxgEIAEoCRIRCglsYXN0X3Rvb2wYBSABKAkSDgoGcmVzdWx0GAYgASgJEhMKC2Nvc3RfbWljcm9zGAcgASgDEhQKDGNvc3RfdW5rbm93bhgIIAEoCBIwCgxoZWFydGJlYXRfYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIkYKCExhc3RTYWlkEhcKD2F1dGhvcl9hZ2VudF9pZBgBIAEoCRITCgthdXRob3JfbmFtZRgCIAEoCRIMCgR0ZXh0GAMgASgJIpIBCgdSdW5uaW5nEhIKCmNvbW1hbmRfaWQYASABKAkSKQoFc2luY2UYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB3R1cm5faWQYAyABKAkSEAoIYWdlbnRfaWQYBCABKAkSEgoKYWdlbnRfbmFtZRgFIAEoCRIRCglydW5fZXBvY2gYBiABKAMiKAoGT3JpZ2luEhEKCXRocmVhZF9pZBgBIAEoCRILCgNzZXEYAiABKAMiIgoGUGFyZW50EgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkiugIKE0NyZWF0ZVRocmVhZFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBImCgJpZBgCIAEoCUIaukgX2AEBchIyEF5bYS16MC05XXs4LDMyfSQSFgoEbmFtZRgDIAEoCUIIukgFcgMYyAESIQoQcGFyZW50X3RocmVhZF9pZBgEIAEoCUIHukgEcgIYQBIkCg9wYXJlbnRfYWdlbnRfaWQYBSABKAlCC7pICNgBAXIDsAEBEh0KCGFnZW50X2lkGAYgASgJQgu6SAjYAQFyA7ABARIfCg5lbnZpcm9ubWVudF9pZBgHIAEoCUIHukgEcgIYQBIeCgR0YWdzGAggAygJQhC6SA2SAQoQMiIGcgQQARhkEg4KBnBpbm5lZBgJIAEoCBINCgVyZXVzZRgKIAEoCCI3ChRDcmVhdGVUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCI8ChBHZXRUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASEQoJZGVjaXNpb25zGAIgASgIImsKEUdldFRocmVhZFJlc3BvbnNlEh8KBnRocmVhZBgBIAEoCzIPLmFyYmUudjEuVGhyZWFkEg8KB2RlY2lkZWQYAiABKAMSJAoHd2FpdGluZxgDIAMoCzITLmFyYmUudjEuV2FpdGluZ0JvdCJ9CgpXYWl0aW5nQm90EhAKCGFnZW50X2lkGAEgASgJEg8KB3R1cm5faWQYAiABKAkSEQoJZW50cnlfaWRzGAMgAygJEg4KBnJlYXNvbhgEIAEoCRIpCgV1bnRpbBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAikQIKEkxpc3RUaHJlYWRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEiEKEHBhcmVudF90aHJlYWRfaWQYAiABKAlCB7pIBHICGEASFAoDdGFnGAMgASgJQge6SARyAhhkEhcKBnN0YXR1cxgEIAEoCUIHukgEcgIYFBIdCglwYWdlX3NpemUYBSABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgGIAEoCUIIukgFcgMYgAQSJgoVZm9ya2VkX2Zyb21fdGhyZWFkX2lkGAcgASgJQge6SARyAhhAEhcKBW1hdGNoGAggASgJQgi6SAVyAxjIARIOCgZzaGFyZWQYCSABKAgiUAoTTGlzdFRocmVhZHNSZXNwb25zZRIgCgd0aHJlYWRzGAEgAygLMg8uYXJiZS52MS5UaHJlYWQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIvUCChNVcGRhdGVUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASGwoEbmFtZRgCIAEoCUIIukgFcgMYyAFIAIgBARITCgZwaW5uZWQYAyABKAhIAYgBARIbCgR0YWdzGAQgASgLMg0uYXJiZS52MS5UYWdzEiQKDmVudmlyb25tZW50X2lkGAUgASgJQge6SARyAhhASAKIAQESKAoGc3RhdHVzGAYgASgJQhO6SBByDlIEb3BlblIGY2xvc2VkSAOIAQESXwoSYW5zd2VyaW5nX2FnZW50X2lkGAcgASgJQj66SDtyOTI3XihbMC05YS1mQS1GXXs4fSgtWzAtOWEtZkEtRl17NH0pezN9LVswLTlhLWZBLUZdezEyfSk/JEgEiAEBQgcKBV9uYW1lQgkKB19waW5uZWRCEQoPX2Vudmlyb25tZW50X2lkQgkKB19zdGF0dXNCFQoTX2Fuc3dlcmluZ19hZ2VudF9pZCIoCgRUYWdzEiAKBnZhbHVlcxgBIAMoCUIQukgNkgEKEDIiBnIEEAEYZCI3ChRVcGRhdGVUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCIsChNEZWxldGVUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiFgoURGVsZXRlVGhyZWFkUmVzcG9uc2UihgEKEUZvcmtUaHJlYWRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEiYKAmlkGAIgASgJQhq6SBfYAQFyEjIQXlthLXowLTldezgsMzJ9JBITCgJhdBgDIAEoA0IHukgEIgIoABIWCgRuYW1lGAQgASgJQgi6SAVyAxjIASI1ChJGb3JrVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQivQMKEVJ1bkNvbW1hbmRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyAxiWARIeCgdjb21tYW5kGAMgASgJQgu6SAhyBhABKICABEgAEh0KBGFyZ3YYBCABKAsyDS5hcmJlLnYxLkFyZ3ZIABIfCg5lbnZpcm9ubWVudF9pZBgFIAEoCUIHukgEcgIYQBI6Cgd0aW1lb3V0GAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQg66SAuqAQgiBAiAowUqABIQCghzZXBhcmF0ZRgHIAEoCBINCgVpbnB1dBgIIAEoCBIjCgh0ZXJtaW5hbBgJIAEoCzIRLmFyYmUudjEuVGVybWluYWwSGwoJZGlyZWN0b3J5GAogASgJQgi6SAVyAxiAIBI6CgNlbnYYCyADKAsyIy5hcmJlLnYxLlJ1bkNvbW1hbmRSZXF1ZXN0LkVudkVudHJ5Qgi6SAWaAQIQZBoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQg0KBHdoYXQSBbpIAggBIlQKCFRlcm1pbmFsEiMKBHNpemUYASABKAsyFS5hcmJlLnYxLlRlcm1pbmFsU2l6ZRIVCgRraW5kGAIgASgJQge6SARyAhhAEgwKBGtlZXAYAyABKAgiRQoMVGVybWluYWxTaXplEhgKBHJvd3MYASABKA1CCrpIByoFGJBOKAESGwoHY29sdW1ucxgCIAEoDUIKukgHKgUYkE4oASIpCgRBcmd2EiEKBGFyZ3MYASADKAlCE7pIEJIBDQgBEOgHIgZyBCiAgAQiRgoSUnVuQ29tbWFuZFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeRIRCglyZXN1bHRfaWQYAiABKAkisAEKEVJlYWRPdXRwdXRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEh4KCmNvbW1hbmRfaWQYAiABKAlCCrpIB3IFEAEYyAESGQoIcG9zaXRpb24YAyABKANCB7pIBCICKAASDAoEc3RheRgEIAEoCBINCgVsZWF2ZRgFIAEoCBIMCgRqb2luGAYgASgIEhcKBnJlYWRlchgHIAEoCUIHukgEcgIYQCJbChJSZWFkT3V0cHV0UmVzcG9uc2USJAoGcGllY2VzGAEgAygLMhQuYXJiZS52MS5PdXRwdXRQaWVjZRIQCghwb3NpdGlvbhgCIAEoAxINCgVlbmRlZBgDIAEoCCJCCgtPdXRwdXRQaWVjZRIlCgZzdHJlYW0YASABKA4yFS5hcmJlLnYxLk91dHB1dFN0cmVhbRIMCgRkYXRhGAIgASgMItQBChFXcml0ZUlucHV0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIeCgpjb21tYW5kX2lkGAIgASgJQgq6SAdyBRABGMgBEhkKCHBvc2l0aW9uGAMgASgDQge6SAQiAigAEhcKBGRhdGEYBCABKAxCCbpIBnoEGICAQBILCgNlbmQYBSABKAgSIwoEc2l6ZRgGIAEoCzIVLmFyYmUudjEuVGVybWluYWxTaXplEgwKBGpvaW4YByABKAgSDQoFYWdhaW4YCCABKAgiNgoSV3JpdGVJbnB1dFJlc3BvbnNlEhAKCHBvc2l0aW9uGAEgASgDEg4KBmNsb3NlZBgCIAEoCCKKAQoUQ2FuY2VsQ29tbWFuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASHAoKY29tbWFuZF9pZBgCIAEoCUIIukgFcgMYyAESCwoDYWxsGAMgASgIEikKBnNpZ25hbBgEIAEoDjIPLmFyYmUudjEuU2lnbmFsQgi6SAWCAQIQASIsChVDYW5jZWxDb21tYW5kUmVzcG9uc2USEwoLY29tbWFuZF9pZHMYASADKAkiVgoPU3RvcFR1cm5SZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhgKB3R1cm5faWQYAiABKAlCB7pIBHICGEASCwoDYWxsGAMgASgIIiQKEFN0b3BUdXJuUmVzcG9uc2USEAoIdHVybl9pZHMYASADKAkiTAoQUmV0cnlUdXJuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIaCgd0dXJuX2lkGAIgASgJQgm6SAZyBBABGEAiJAoRUmV0cnlUdXJuUmVzcG9uc2USDwoHdHVybl9pZBgBIAEoCSphCgxPdXRwdXRTdHJlYW0SHQoZT1VUUFVUX1NUUkVBTV9VTlNQRUNJRklFRBAAEhgKFE9VVFBVVF9TVFJFQU1fU1RET1VUEAESGAoUT1VUUFVUX1NUUkVBTV9TVERFUlIQAipSCgZTaWduYWwSFgoSU0lHTkFMX1VOU1BFQ0lGSUVEEAASDgoKU0lHTkFMX0lOVBABEg8KC1NJR05BTF9URVJNEAISDwoLU0lHTkFMX0tJTEwQAzL/BgoNVGhyZWFkU2VydmljZRJLCgxDcmVhdGVUaHJlYWQSHC5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlc3BvbnNlEkcKCUdldFRocmVhZBIZLmFyYmUudjEuR2V0VGhyZWFkUmVxdWVzdBoaLmFyYmUudjEuR2V0VGhyZWFkUmVzcG9uc2UiA5ACARJNCgtMaXN0VGhyZWFkcxIbLmFyYmUudjEuTGlzdFRocmVhZHNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0VGhyZWFkc1Jlc3BvbnNlIgOQAgESSwoMVXBkYXRlVGhyZWFkEhwuYXJiZS52MS5VcGRhdGVUaHJlYWRSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVUaHJlYWRSZXNwb25zZRJLCgxEZWxldGVUaHJlYWQSHC5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlc3BvbnNlEkUKCkZvcmtUaHJlYWQSGi5hcmJlLnYxLkZvcmtUaHJlYWRSZXF1ZXN0GhsuYXJiZS52MS5Gb3JrVGhyZWFkUmVzcG9uc2USRQoKUnVuQ29tbWFuZBIaLmFyYmUudjEuUnVuQ29tbWFuZFJlcXVlc3QaGy5hcmJlLnYxLlJ1bkNvbW1hbmRSZXNwb25zZRJFCgpSZWFkT3V0cHV0EhouYXJiZS52MS5SZWFkT3V0cHV0UmVxdWVzdBobLmFyYmUudjEuUmVhZE91dHB1dFJlc3BvbnNlEkUKCldyaXRlSW5wdXQSGi5hcmJlLnYxLldyaXRlSW5wdXRSZXF1ZXN0GhsuYXJiZS52MS5Xcml0ZUlucHV0UmVzcG9uc2USTgoNQ2FuY2VsQ29tbWFuZBIdLmFyYmUudjEuQ2FuY2VsQ29tbWFuZFJlcXVlc3QaHi5hcmJlLnYxLkNhbmNlbENvbW1hbmRSZXNwb25zZRI/CghTdG9wVHVybhIYLmFyYmUudjEuU3RvcFR1cm5SZXF1ZXN0GhkuYXJiZS52MS5TdG9wVHVyblJlc3BvbnNlEkIKCVJldHJ5VHVybhIZLmFyYmUudjEuUmV0cnlUdXJuUmVxdWVzdBoaLmFyYmUudjEuUmV0cnlUdXJuUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChRhcmJlL3YxL3RocmVhZC5wcm90bxIHYXJiZS52MSLGBQoGVGhyZWFkEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEh8KBnBhcmVudBgFIAEoCzIPLmFyYmUudjEuUGFyZW50EhgKEHBhcmVudF90aHJlYWRfaWQYBiABKAkSFwoPcGFyZW50X2FnZW50X2lkGAcgASgJEhAKCGFnZW50X2lkGAggASgJEhYKDmVudmlyb25tZW50X2lkGAkgASgJEhIKCnNhbmRib3hfaWQYCiABKAkSDAoEdGFncxgLIAMoCRIOCgZzdGF0dXMYDCABKAkSLQoJcGlubmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWlsGBAgASgDEjQKEGxhc3RfYWN0aXZpdHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKC2ZvcmtlZF9mcm9tGBIgASgLMg8uYXJiZS52MS5PcmlnaW4SJAoJbGFzdF9zYWlkGBMgASgLMhEuYXJiZS52MS5MYXN0U2FpZBIhCgdydW5uaW5nGBQgASgLMhAuYXJiZS52MS5SdW5uaW5nEhYKDm9wZW5fYXBwcm92YWxzGBUgASgFEiIKCGxhc3RfcnVuGBYgASgLMhAuYXJiZS52MS5MYXN0UnVuEhoKEmFuc3dlcmluZ19hZ2VudF9pZBgXIAEoCRIZChFhbnN3ZXJpbmdfc2V0dGxlZBgYIAEoCBIYChBwZW9wbGVfYWdlbnRfaWRzGBkgAygJIogCCgdMYXN0UnVuEg0KBWVwb2NoGAEgASgDEi4KCnN0YXJ0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2ZpbmlzaGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVkb2luZxgEIAEoCRIRCglsYXN0X3Rvb2wYBSABKAkSDgoGcmVzdWx0GAYgASgJEhMKC2Nvc3RfbWljcm9zGAcgASgDEhQKDGNvc3RfdW5rbm93bhgIIAEoCBIwCgxoZWFydGJlYXRfYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIkYKCExhc3RTYWlkEhcKD2F1dGhvcl9hZ2VudF9pZBgBIAEoCRITCgthdXRob3JfbmFtZRgCIAEoCRIMCgR0ZXh0GAMgASgJIpIBCgdSdW5uaW5nEhIKCmNvbW1hbmRfaWQYASABKAkSKQoFc2luY2UYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB3R1cm5faWQYAyABKAkSEAoIYWdlbnRfaWQYBCABKAkSEgoKYWdlbnRfbmFtZRgFIAEoCRIRCglydW5fZXBvY2gYBiABKAMiKAoGT3JpZ2luEhEKCXRocmVhZF9pZBgBIAEoCRILCgNzZXEYAiABKAMiIgoGUGFyZW50EgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkiugIKE0NyZWF0ZVRocmVhZFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBImCgJpZBgCIAEoCUIaukgX2AEBchIyEF5bYS16MC05XXs4LDMyfSQSFgoEbmFtZRgDIAEoCUIIukgFcgMYyAESIQoQcGFyZW50X3RocmVhZF9pZBgEIAEoCUIHukgEcgIYQBIkCg9wYXJlbnRfYWdlbnRfaWQYBSABKAlCC7pICNgBAXIDsAEBEh0KCGFnZW50X2lkGAYgASgJQgu6SAjYAQFyA7ABARIfCg5lbnZpcm9ubWVudF9pZBgHIAEoCUIHukgEcgIYQBIeCgR0YWdzGAggAygJQhC6SA2SAQoQMiIGcgQQARhkEg4KBnBpbm5lZBgJIAEoCBINCgVyZXVzZRgKIAEoCCI3ChRDcmVhdGVUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCJLChBHZXRUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASEQoJZGVjaXNpb25zGAIgASgIEg0KBXVzYWdlGAMgASgIIo8BChFHZXRUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZBIPCgdkZWNpZGVkGAIgASgDEiQKB3dhaXRpbmcYAyADKAsyEy5hcmJlLnYxLldhaXRpbmdCb3QSIgoEdXNlZBgEIAEoCzIULmFyYmUudjEuVGhyZWFkVXNhZ2UifQoLVGhyZWFkVXNhZ2USCwoDdXNkGAEgASgBEhMKC3VzZF91bmtub3duGAIgASgIEg0KBWNhbGxzGAMgASgDEg0KBW1vZGVsGAQgASgJEhYKDmNvbnRleHRfdG9rZW5zGAUgASgDEhYKDmNvbnRleHRfd2luZG93GAYgASgDIn0KCldhaXRpbmdCb3QSEAoIYWdlbnRfaWQYASABKAkSDwoHdHVybl9pZBgCIAEoCRIRCgllbnRyeV9pZHMYAyADKAkSDgoGcmVhc29uGAQgASgJEikKBXVudGlsGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKRAgoSTGlzdFRocmVhZHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASIQoQcGFyZW50X3RocmVhZF9pZBgCIAEoCUIHukgEcgIYQBIUCgN0YWcYAyABKAlCB7pIBHICGGQSFwoGc3RhdHVzGAQgASgJQge6SARyAhgUEh0KCXBhZ2Vfc2l6ZRgFIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAYgASgJQgi6SAVyAxiABBImChVmb3JrZWRfZnJvbV90aHJlYWRfaWQYByABKAlCB7pIBHICGEASFwoFbWF0Y2gYCCABKAlCCLpIBXIDGMgBEg4KBnNoYXJlZBgJIAEoCCJQChNMaXN0VGhyZWFkc1Jlc3BvbnNlEiAKB3RocmVhZHMYASADKAsyDy5hcmJlLnYxLlRocmVhZBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAki9QIKE1VwZGF0ZVRocmVhZFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIbCgRuYW1lGAIgASgJQgi6SAVyAxjIAUgAiAEBEhMKBnBpbm5lZBgDIAEoCEgBiAEBEhsKBHRhZ3MYBCABKAsyDS5hcmJlLnYxLlRhZ3MSJAoOZW52aXJvbm1lbnRfaWQYBSABKAlCB7pIBHICGEBIAogBARIoCgZzdGF0dXMYBiABKAlCE7pIEHIOUgRvcGVuUgZjbG9zZWRIA4gBARJfChJhbnN3ZXJpbmdfYWdlbnRfaWQYByABKAlCPrpIO3I5MjdeKFswLTlhLWZBLUZdezh9KC1bMC05YS1mQS1GXXs0fSl7M30tWzAtOWEtZkEtRl17MTJ9KT8kSASIAQFCBwoFX25hbWVCCQoHX3Bpbm5lZEIRCg9fZW52aXJvbm1lbnRfaWRCCQoHX3N0YXR1c0IVChNfYW5zd2VyaW5nX2FnZW50X2lkIigKBFRhZ3MSIAoGdmFsdWVzGAEgAygJQhC6SA2SAQoQMiIGcgQQARhkIjcKFFVwZGF0ZVRocmVhZFJlc3BvbnNlEh8KBnRocmVhZBgBIAEoCzIPLmFyYmUudjEuVGhyZWFkIiwKE0RlbGV0ZVRocmVhZFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQCIWChREZWxldGVUaHJlYWRSZXNwb25zZSKGAQoRRm9ya1RocmVhZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASJgoCaWQYAiABKAlCGrpIF9gBAXISMhBeW2EtejAtOV17OCwzMn0kEhMKAmF0GAMgASgDQge6SAQiAigAEhYKBG5hbWUYBCABKAlCCLpIBXIDGMgBIjUKEkZvcmtUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCK9AwoRUnVuQ29tbWFuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGJYBEh4KB2NvbW1hbmQYAyABKAlCC7pICHIGEAEogIAESAASHQoEYXJndhgEIAEoCzINLmFyYmUudjEuQXJndkgAEh8KDmVudmlyb25tZW50X2lkGAUgASgJQge6SARyAhhAEjoKB3RpbWVvdXQYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CDrpIC6oBCCIECICjBSoAEhAKCHNlcGFyYXRlGAcgASgIEg0KBWlucHV0GAggASgIEiMKCHRlcm1pbmFsGAkgASgLMhEuYXJiZS52MS5UZXJtaW5hbBIbCglkaXJlY3RvcnkYCiABKAlCCLpIBXIDGIAgEjoKA2VudhgLIAMoCzIjLmFyYmUudjEuUnVuQ29tbWFuZFJlcXVlc3QuRW52RW50cnlCCLpIBZoBAhBkGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCDQoEd2hhdBIFukgCCAEiVAoIVGVybWluYWwSIwoEc2l6ZRgBIAEoCzIVLmFyYmUudjEuVGVybWluYWxTaXplEhUKBGtpbmQYAiABKAlCB7pIBHICGEASDAoEa2VlcBgDIAEoCCJFCgxUZXJtaW5hbFNpemUSGAoEcm93cxgBIAEoDUIKukgHKgUYkE4oARIbCgdjb2x1bW5zGAIgASgNQgq6SAcqBRiQTigBIikKBEFyZ3YSIQoEYXJncxgBIAMoCUITukgQkgENCAEQ6AciBnIEKICABCJGChJSdW5Db21tYW5kUmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5EhEKCXJlc3VsdF9pZBgCIAEoCSKwAQoRUmVhZE91dHB1dFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASHgoKY29tbWFuZF9pZBgCIAEoCUIKukgHcgUQARjIARIZCghwb3NpdGlvbhgDIAEoA0IHukgEIgIoABIMCgRzdGF5GAQgASgIEg0KBWxlYXZlGAUgASgIEgwKBGpvaW4YBiABKAgSFwoGcmVhZGVyGAcgASgJQge6SARyAhhAIlsKElJlYWRPdXRwdXRSZXNwb25zZRIkCgZwaWVjZXMYASADKAsyFC5hcmJlLnYxLk91dHB1dFBpZWNlEhAKCHBvc2l0aW9uGAIgASgDEg0KBWVuZGVkGAMgASgIIkIKC091dHB1dFBpZWNlEiUKBnN0cmVhbRgBIAEoDjIVLmFyYmUudjEuT3V0cHV0U3RyZWFtEgwKBGRhdGEYAiABKAwi1AEKEVdyaXRlSW5wdXRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEh4KCmNvbW1hbmRfaWQYAiABKAlCCrpIB3IFEAEYyAESGQoIcG9zaXRpb24YAyABKANCB7pIBCICKAASFwoEZGF0YRgEIAEoDEIJukgGegQYgIBAEgsKA2VuZBgFIAEoCBIjCgRzaXplGAYgASgLMhUuYXJiZS52MS5UZXJtaW5hbFNpemUSDAoEam9pbhgHIAEoCBINCgVhZ2FpbhgIIAEoCCI2ChJXcml0ZUlucHV0UmVzcG9uc2USEAoIcG9zaXRpb24YASABKAMSDgoGY2xvc2VkGAIgASgIIooBChRDYW5jZWxDb21tYW5kUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIcCgpjb21tYW5kX2lkGAIgASgJQgi6SAVyAxjIARILCgNhbGwYAyABKAgSKQoGc2lnbmFsGAQgASgOMg8uYXJiZS52MS5TaWduYWxCCLpIBYIBAhABIiwKFUNhbmNlbENvbW1hbmRSZXNwb25zZRITCgtjb21tYW5kX2lkcxgBIAMoCSJWCg9TdG9wVHVyblJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASGAoHdHVybl9pZBgCIAEoCUIHukgEcgIYQBILCgNhbGwYAyABKAgiJAoQU3RvcFR1cm5SZXNwb25zZRIQCgh0dXJuX2lkcxgBIAMoCSJMChBSZXRyeVR1cm5SZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhoKB3R1cm5faWQYAiABKAlCCbpIBnIEEAEYQCIkChFSZXRyeVR1cm5SZXNwb25zZRIPCgd0dXJuX2lkGAEgASgJKmEKDE91dHB1dFN0cmVhbRIdChlPVVRQVVRfU1RSRUFNX1VOU1BFQ0lGSUVEEAASGAoUT1VUUFVUX1NUUkVBTV9TVERPVVQQARIYChRPVVRQVVRfU1RSRUFNX1NUREVSUhACKlIKBlNpZ25hbBIWChJTSUdOQUxfVU5TUEVDSUZJRUQQABIOCgpTSUdOQUxfSU5UEAESDwoLU0lHTkFMX1RFUk0QAhIPCgtTSUdOQUxfS0lMTBADMv8GCg1UaHJlYWRTZXJ2aWNlEksKDENyZWF0ZVRocmVhZBIcLmFyYmUudjEuQ3JlYXRlVGhyZWFkUmVxdWVzdBodLmFyYmUudjEuQ3JlYXRlVGhyZWFkUmVzcG9uc2USRwoJR2V0VGhyZWFkEhkuYXJiZS52MS5HZXRUaHJlYWRSZXF1ZXN0GhouYXJiZS52MS5HZXRUaHJlYWRSZXNwb25zZSIDkAIBEk0KC0xpc3RUaHJlYWRzEhsuYXJiZS52MS5MaXN0VGhyZWFkc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RUaHJlYWRzUmVzcG9uc2UiA5ACARJLCgxVcGRhdGVUaHJlYWQSHC5hcmJlLnYxLlVwZGF0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLlVwZGF0ZVRocmVhZFJlc3BvbnNlEksKDERlbGV0ZVRocmVhZBIcLmFyYmUudjEuRGVsZXRlVGhyZWFkUmVxdWVzdBodLmFyYmUudjEuRGVsZXRlVGhyZWFkUmVzcG9uc2USRQoKRm9ya1RocmVhZBIaLmFyYmUudjEuRm9ya1RocmVhZFJlcXVlc3QaGy5hcmJlLnYxLkZvcmtUaHJlYWRSZXNwb25zZRJFCgpSdW5Db21tYW5kEhouYXJiZS52MS5SdW5Db21tYW5kUmVxdWVzdBobLmFyYmUudjEuUnVuQ29tbWFuZFJlc3BvbnNlEkUKClJlYWRPdXRwdXQSGi5hcmJlLnYxLlJlYWRPdXRwdXRSZXF1ZXN0GhsuYXJiZS52MS5SZWFkT3V0cHV0UmVzcG9uc2USRQoKV3JpdGVJbnB1dBIaLmFyYmUudjEuV3JpdGVJbnB1dFJlcXVlc3QaGy5hcmJlLnYxLldyaXRlSW5wdXRSZXNwb25zZRJOCg1DYW5jZWxDb21tYW5kEh0uYXJiZS52MS5DYW5jZWxDb21tYW5kUmVxdWVzdBoeLmFyYmUudjEuQ2FuY2VsQ29tbWFuZFJlc3BvbnNlEj8KCFN0b3BUdXJuEhguYXJiZS52MS5TdG9wVHVyblJlcXVlc3QaGS5hcmJlLnYxLlN0b3BUdXJuUmVzcG9uc2USQgoJUmV0cnlUdXJuEhkuYXJiZS52MS5SZXRyeVR1cm5SZXF1ZXN0GhouYXJiZS52MS5SZXRyeVR1cm5SZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Thread is a conversation.
@@ -520,6 +520,13 @@ export type GetThreadRequest = Message<"arbe.v1.GetThreadRequest"> & {
    * @generated from field: bool decisions = 2;
    */
   decisions: boolean;
+
+  /**
+   * Also return used.
+   *
+   * @generated from field: bool usage = 3;
+   */
+  usage: boolean;
 };
 
 /**
@@ -553,6 +560,13 @@ export type GetThreadResponse = Message<"arbe.v1.GetThreadResponse"> & {
    * @generated from field: repeated arbe.v1.WaitingBot waiting = 3;
    */
   waiting: WaitingBot[];
+
+  /**
+   * Set only if the request sets usage.
+   *
+   * @generated from field: arbe.v1.ThreadUsage used = 4;
+   */
+  used?: ThreadUsage | undefined;
 };
 
 /**
@@ -561,6 +575,56 @@ export type GetThreadResponse = Message<"arbe.v1.GetThreadResponse"> & {
  */
 export const GetThreadResponseSchema: GenMessage<GetThreadResponse> = /*@__PURE__*/
   messageDesc(file_arbe_v1_thread, 9);
+
+/**
+ * ThreadUsage is what the models of a thread have used.
+ *
+ * @generated from message arbe.v1.ThreadUsage
+ */
+export type ThreadUsage = Message<"arbe.v1.ThreadUsage"> & {
+  /**
+   * The cost of the thread and of those below it, in US dollars, and whether there were calls of models whose price is unknown: see
+   * HouseUsage.
+   *
+   * @generated from field: double usd = 1;
+   */
+  usd: number;
+
+  /**
+   * @generated from field: bool usd_unknown = 2;
+   */
+  usdUnknown: boolean;
+
+  /**
+   * @generated from field: int64 calls = 3;
+   */
+  calls: bigint;
+
+  /**
+   * The model that a bot asked last in this thread, as provider/model; empty if none did. It read context_tokens, of
+   * the context_window that it can read at most, which is 0 if it is not known. A coding agent has a context of its own.
+   *
+   * @generated from field: string model = 4;
+   */
+  model: string;
+
+  /**
+   * @generated from field: int64 context_tokens = 5;
+   */
+  contextTokens: bigint;
+
+  /**
+   * @generated from field: int64 context_window = 6;
+   */
+  contextWindow: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.ThreadUsage.
+ * Use `create(ThreadUsageSchema)` to create a new message.
+ */
+export const ThreadUsageSchema: GenMessage<ThreadUsage> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 10);
 
 /**
  * WaitingBot is a bot that waits before it answers entries, in case somebody else writes.
@@ -607,7 +671,7 @@ export type WaitingBot = Message<"arbe.v1.WaitingBot"> & {
  * Use `create(WaitingBotSchema)` to create a new message.
  */
 export const WaitingBotSchema: GenMessage<WaitingBot> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 10);
+  messageDesc(file_arbe_v1_thread, 11);
 
 /**
  * @generated from message arbe.v1.ListThreadsRequest
@@ -681,7 +745,7 @@ export type ListThreadsRequest = Message<"arbe.v1.ListThreadsRequest"> & {
  * Use `create(ListThreadsRequestSchema)` to create a new message.
  */
 export const ListThreadsRequestSchema: GenMessage<ListThreadsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 11);
+  messageDesc(file_arbe_v1_thread, 12);
 
 /**
  * @generated from message arbe.v1.ListThreadsResponse
@@ -705,7 +769,7 @@ export type ListThreadsResponse = Message<"arbe.v1.ListThreadsResponse"> & {
  * Use `create(ListThreadsResponseSchema)` to create a new message.
  */
 export const ListThreadsResponseSchema: GenMessage<ListThreadsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 12);
+  messageDesc(file_arbe_v1_thread, 13);
 
 /**
  * @generated from message arbe.v1.UpdateThreadRequest
@@ -762,7 +826,7 @@ export type UpdateThreadRequest = Message<"arbe.v1.UpdateThreadRequest"> & {
  * Use `create(UpdateThreadRequestSchema)` to create a new message.
  */
 export const UpdateThreadRequestSchema: GenMessage<UpdateThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 13);
+  messageDesc(file_arbe_v1_thread, 14);
 
 /**
  * Tags is a list of tags. Setting it to an empty list differs from leaving it unset.
@@ -781,7 +845,7 @@ export type Tags = Message<"arbe.v1.Tags"> & {
  * Use `create(TagsSchema)` to create a new message.
  */
 export const TagsSchema: GenMessage<Tags> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 14);
+  messageDesc(file_arbe_v1_thread, 15);
 
 /**
  * @generated from message arbe.v1.UpdateThreadResponse
@@ -798,7 +862,7 @@ export type UpdateThreadResponse = Message<"arbe.v1.UpdateThreadResponse"> & {
  * Use `create(UpdateThreadResponseSchema)` to create a new message.
  */
 export const UpdateThreadResponseSchema: GenMessage<UpdateThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 15);
+  messageDesc(file_arbe_v1_thread, 16);
 
 /**
  * @generated from message arbe.v1.DeleteThreadRequest
@@ -815,7 +879,7 @@ export type DeleteThreadRequest = Message<"arbe.v1.DeleteThreadRequest"> & {
  * Use `create(DeleteThreadRequestSchema)` to create a new message.
  */
 export const DeleteThreadRequestSchema: GenMessage<DeleteThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 16);
+  messageDesc(file_arbe_v1_thread, 17);
 
 /**
  * @generated from message arbe.v1.DeleteThreadResponse
@@ -828,7 +892,7 @@ export type DeleteThreadResponse = Message<"arbe.v1.DeleteThreadResponse"> & {
  * Use `create(DeleteThreadResponseSchema)` to create a new message.
  */
 export const DeleteThreadResponseSchema: GenMessage<DeleteThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 17);
+  messageDesc(file_arbe_v1_thread, 18);
 
 /**
  * @generated from message arbe.v1.ForkThreadRequest
@@ -869,7 +933,7 @@ export type ForkThreadRequest = Message<"arbe.v1.ForkThreadRequest"> & {
  * Use `create(ForkThreadRequestSchema)` to create a new message.
  */
 export const ForkThreadRequestSchema: GenMessage<ForkThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 18);
+  messageDesc(file_arbe_v1_thread, 19);
 
 /**
  * @generated from message arbe.v1.ForkThreadResponse
@@ -886,7 +950,7 @@ export type ForkThreadResponse = Message<"arbe.v1.ForkThreadResponse"> & {
  * Use `create(ForkThreadResponseSchema)` to create a new message.
  */
 export const ForkThreadResponseSchema: GenMessage<ForkThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 19);
+  messageDesc(file_arbe_v1_thread, 20);
 
 /**
  * @generated from message arbe.v1.RunCommandRequest
@@ -984,7 +1048,7 @@ export type RunCommandRequest = Message<"arbe.v1.RunCommandRequest"> & {
  * Use `create(RunCommandRequestSchema)` to create a new message.
  */
 export const RunCommandRequestSchema: GenMessage<RunCommandRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 20);
+  messageDesc(file_arbe_v1_thread, 21);
 
 /**
  * Terminal is the terminal of a command.
@@ -1018,7 +1082,7 @@ export type Terminal = Message<"arbe.v1.Terminal"> & {
  * Use `create(TerminalSchema)` to create a new message.
  */
 export const TerminalSchema: GenMessage<Terminal> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 21);
+  messageDesc(file_arbe_v1_thread, 22);
 
 /**
  * TerminalSize is the size of a terminal in characters.
@@ -1042,7 +1106,7 @@ export type TerminalSize = Message<"arbe.v1.TerminalSize"> & {
  * Use `create(TerminalSizeSchema)` to create a new message.
  */
 export const TerminalSizeSchema: GenMessage<TerminalSize> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 22);
+  messageDesc(file_arbe_v1_thread, 23);
 
 /**
  * Argv is a program and its arguments.
@@ -1061,7 +1125,7 @@ export type Argv = Message<"arbe.v1.Argv"> & {
  * Use `create(ArgvSchema)` to create a new message.
  */
 export const ArgvSchema: GenMessage<Argv> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 23);
+  messageDesc(file_arbe_v1_thread, 24);
 
 /**
  * @generated from message arbe.v1.RunCommandResponse
@@ -1087,7 +1151,7 @@ export type RunCommandResponse = Message<"arbe.v1.RunCommandResponse"> & {
  * Use `create(RunCommandResponseSchema)` to create a new message.
  */
 export const RunCommandResponseSchema: GenMessage<RunCommandResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 24);
+  messageDesc(file_arbe_v1_thread, 25);
 
 /**
  * @generated from message arbe.v1.ReadOutputRequest
@@ -1147,7 +1211,7 @@ export type ReadOutputRequest = Message<"arbe.v1.ReadOutputRequest"> & {
  * Use `create(ReadOutputRequestSchema)` to create a new message.
  */
 export const ReadOutputRequestSchema: GenMessage<ReadOutputRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 25);
+  messageDesc(file_arbe_v1_thread, 26);
 
 /**
  * @generated from message arbe.v1.ReadOutputResponse
@@ -1178,7 +1242,7 @@ export type ReadOutputResponse = Message<"arbe.v1.ReadOutputResponse"> & {
  * Use `create(ReadOutputResponseSchema)` to create a new message.
  */
 export const ReadOutputResponseSchema: GenMessage<ReadOutputResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 26);
+  messageDesc(file_arbe_v1_thread, 27);
 
 /**
  * OutputPiece is a piece of output of one stream.
@@ -1202,7 +1266,7 @@ export type OutputPiece = Message<"arbe.v1.OutputPiece"> & {
  * Use `create(OutputPieceSchema)` to create a new message.
  */
 export const OutputPieceSchema: GenMessage<OutputPiece> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 27);
+  messageDesc(file_arbe_v1_thread, 28);
 
 /**
  * @generated from message arbe.v1.WriteInputRequest
@@ -1269,7 +1333,7 @@ export type WriteInputRequest = Message<"arbe.v1.WriteInputRequest"> & {
  * Use `create(WriteInputRequestSchema)` to create a new message.
  */
 export const WriteInputRequestSchema: GenMessage<WriteInputRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 28);
+  messageDesc(file_arbe_v1_thread, 29);
 
 /**
  * @generated from message arbe.v1.WriteInputResponse
@@ -1295,7 +1359,7 @@ export type WriteInputResponse = Message<"arbe.v1.WriteInputResponse"> & {
  * Use `create(WriteInputResponseSchema)` to create a new message.
  */
 export const WriteInputResponseSchema: GenMessage<WriteInputResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 29);
+  messageDesc(file_arbe_v1_thread, 30);
 
 /**
  * @generated from message arbe.v1.CancelCommandRequest
@@ -1333,7 +1397,7 @@ export type CancelCommandRequest = Message<"arbe.v1.CancelCommandRequest"> & {
  * Use `create(CancelCommandRequestSchema)` to create a new message.
  */
 export const CancelCommandRequestSchema: GenMessage<CancelCommandRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 30);
+  messageDesc(file_arbe_v1_thread, 31);
 
 /**
  * @generated from message arbe.v1.CancelCommandResponse
@@ -1352,7 +1416,7 @@ export type CancelCommandResponse = Message<"arbe.v1.CancelCommandResponse"> & {
  * Use `create(CancelCommandResponseSchema)` to create a new message.
  */
 export const CancelCommandResponseSchema: GenMessage<CancelCommandResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 31);
+  messageDesc(file_arbe_v1_thread, 32);
 
 /**
  * @generated from message arbe.v1.StopTurnRequest
@@ -1383,7 +1447,7 @@ export type StopTurnRequest = Message<"arbe.v1.StopTurnRequest"> & {
  * Use `create(StopTurnRequestSchema)` to create a new message.
  */
 export const StopTurnRequestSchema: GenMessage<StopTurnRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 32);
+  messageDesc(file_arbe_v1_thread, 33);
 
 /**
  * @generated from message arbe.v1.StopTurnResponse
@@ -1402,7 +1466,7 @@ export type StopTurnResponse = Message<"arbe.v1.StopTurnResponse"> & {
  * Use `create(StopTurnResponseSchema)` to create a new message.
  */
 export const StopTurnResponseSchema: GenMessage<StopTurnResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 33);
+  messageDesc(file_arbe_v1_thread, 34);
 
 /**
  * @generated from message arbe.v1.RetryTurnRequest
@@ -1424,7 +1488,7 @@ export type RetryTurnRequest = Message<"arbe.v1.RetryTurnRequest"> & {
  * Use `create(RetryTurnRequestSchema)` to create a new message.
  */
 export const RetryTurnRequestSchema: GenMessage<RetryTurnRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 34);
+  messageDesc(file_arbe_v1_thread, 35);
 
 /**
  * @generated from message arbe.v1.RetryTurnResponse
@@ -1443,7 +1507,7 @@ export type RetryTurnResponse = Message<"arbe.v1.RetryTurnResponse"> & {
  * Use `create(RetryTurnResponseSchema)` to create a new message.
  */
 export const RetryTurnResponseSchema: GenMessage<RetryTurnResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 35);
+  messageDesc(file_arbe_v1_thread, 36);
 
 /**
  * OutputStream is standard output or standard error.

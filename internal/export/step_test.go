@@ -1,4 +1,4 @@
-package main
+package export
 
 import (
 	"encoding/json"
@@ -33,7 +33,7 @@ func TestTheStepsOfABotAsLines(t *testing.T) {
 		"  ✗ run_command: the disk is full [did not run] (200ms)": result(true, "the disk is full\n[did not run]"),
 	} {
 		draft := entry.NewDraft("", "", p)
-		if got := stepLines(&arbev1.Entry{Type: draft.Type, Payload: string(draft.Payload)}); strings.Join(got, "\n") != want {
+		if got := Steps(&arbev1.Entry{Type: draft.Type, Payload: string(draft.Payload)}); strings.Join(got, "\n") != want {
 			t.Errorf("the lines are %q, want %q", got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package export
 
 import (
 	"encoding/json"
@@ -7,15 +7,16 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// decode returns the payload of an entry of the API.
-func decode(e *arbev1.Entry) (entry.Payload, bool) { return entry.Decode(domain(e)) }
+// Decode returns the payload of an entry of the API, with the present text of a message. It reports whether the type is known.
+func Decode(e *arbev1.Entry) (entry.Payload, bool) { return entry.Decode(Domain(e)) }
 
-// doesTo is [entry.DoesTo], for an entry of the API.
-func doesTo(e *arbev1.Entry, kind entry.WorkKind) (entry.Part, bool) {
-	return entry.DoesTo(domain(e), kind)
+// DoesTo is [entry.DoesTo], for an entry of the API.
+func DoesTo(e *arbev1.Entry, kind entry.WorkKind) (entry.Part, bool) {
+	return entry.DoesTo(Domain(e), kind)
 }
 
-func domain(e *arbev1.Entry) entry.Entry {
+// Domain returns an entry of the API as the entry of a log that it is. A message has its present text.
+func Domain(e *arbev1.Entry) entry.Entry {
 	logged := entry.Entry{Seq: e.GetSeq(), ID: e.GetId(), Author: e.GetAuthorAgentId(), Type: e.GetType(), Payload: json.RawMessage(e.GetPayload())}
 	switch became := e.GetState(); {
 	case became.GetDeleted():

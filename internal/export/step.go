@@ -1,4 +1,4 @@
-package main
+package export
 
 import (
 	"encoding/json"
@@ -13,15 +13,15 @@ import (
 // maxLine is roughly the length of a line about a step, in characters.
 const maxLine = 100
 
-// stepLines describes the progress that an entry reports of a bot's turn, one line per step: tool calls, their results, and
+// Steps describes the progress that an entry reports of a bot's turn, one line per step: tool calls, their results, and
 // waits. It returns no lines for other entries.
-func stepLines(e *arbev1.Entry) []string {
-	payload, _ := decode(e)
+func Steps(e *arbev1.Entry) []string {
+	payload, _ := Decode(e)
 	switch p := payload.(type) {
 	case entry.PiAssistant:
 		var lines []string
 		for _, c := range p.Calls() {
-			lines = append(append(lines, "→ "+callLine(c)), wholeLine(c.WholeBytes, c.ArtifactID)...)
+			lines = append(append(lines, "→ "+Call(c)), wholeLine(c.WholeBytes, c.ArtifactID)...)
 		}
 		return lines
 	case entry.PiToolResult:
@@ -32,10 +32,10 @@ func stepLines(e *arbev1.Entry) []string {
 	case entry.PiCompaction:
 		return []string{"summarized the older part of the thread"}
 	case entry.PermissionAsked:
-		return askedLines(p, "the bot")
+		return Asked(p, "the bot")
 	}
 	// Other code shows beginnings and ends.
-	if part, ok := doesTo(e, entry.TurnWork); ok && (part.Stage == entry.Updates || part.Stage == entry.Notes) {
+	if part, ok := DoesTo(e, entry.TurnWork); ok && (part.Stage == entry.Updates || part.Stage == entry.Notes) {
 		return []string{payload.Plain()}
 	}
 	return nil
@@ -45,10 +45,10 @@ func stepLines(e *arbev1.Entry) []string {
 func resultLine(p entry.PiToolResult) string {
 	took := (time.Duration(p.DurationMS) * time.Millisecond).Round(100 * time.Millisecond)
 	if p.IsError {
-		return fmt.Sprintf("  ✗ %s: %s (%s)", p.ToolName, clipLine(failedText(p)), took)
+		return fmt.Sprintf("  ✗ %s: %s (%s)", p.ToolName, Clip(failedText(p)), took)
 	}
 	if d := p.Details; d != nil && d.Path != "" {
-		return fmt.Sprintf("  ✓ %s %s +%d −%d (%s)", p.ToolName, clipLine(d.Path), d.Added, d.Removed, took)
+		return fmt.Sprintf("  ✓ %s %s +%d −%d (%s)", p.ToolName, Clip(d.Path), d.Added, d.Removed, took)
 	}
 	return fmt.Sprintf("  ✓ %s (%s)", p.ToolName, took)
 }
@@ -58,7 +58,7 @@ func wholeLine(size int64, artifact string) []string {
 	if size == 0 || artifact == "" {
 		return nil
 	}
-	return []string{fmt.Sprintf("    all of it (%s): arbe artifact get %s", entry.FileSize(size), clipLine(artifact))}
+	return []string{fmt.Sprintf("    all of it (%s): arbe artifact get %s", entry.FileSize(size), Clip(artifact))}
 }
 
 // failedText returns the part of a failed call's result that explains the failure. For a command, that is the last line and
@@ -71,30 +71,30 @@ func failedText(p entry.PiToolResult) string {
 	return strings.Join(lines, " ")
 }
 
-// callLine describes a tool call in one line: the command if it runs one, the path if it is about a file.
-func callLine(c entry.PiBlock) string {
+// Call describes a tool call in one line: the command if it runs one, the path if it is about a file.
+func Call(c entry.PiBlock) string {
 	var command struct {
 		Command string `json:"command"`
 		Path    string `json:"path"`
 	}
 	if c.Name == entry.RunCommandTool && json.Unmarshal(c.Arguments, &command) == nil && command.Command != "" {
-		return "$ " + clipLine(command.Command)
+		return "$ " + Clip(command.Command)
 	}
 	switch c.Name {
 	case entry.ReadFileTool, entry.WriteFileTool, entry.EditFileTool:
 		if json.Unmarshal(c.Arguments, &command) == nil && command.Path != "" {
-			return c.Name + " " + clipLine(command.Path)
+			return c.Name + " " + Clip(command.Path)
 		}
 	}
 	if arguments := string(c.Arguments); arguments != "{}" {
-		return c.Name + " " + clipLine(arguments)
+		return c.Name + " " + Clip(arguments)
 	}
 	return c.Name
 }
 
-// clipLine returns the beginning of a text, on one line.
-func clipLine(text string) string {
-	text = oneLine(strings.Join(strings.Fields(text), " "))
+// Clip returns the beginning of a text, on one line.
+func Clip(text string) string {
+	text = OneLine(strings.Join(strings.Fields(text), " "))
 	if runes := []rune(text); len(runes) > maxLine {
 		return string(runes[:maxLine]) + "…"
 	}
@@ -104,9 +104,9 @@ func clipLine(text string) string {
 // shownArguments limits how much of a call's arguments is printed while following a thread.
 const shownArguments = 4 << 10
 
-// argumentLines returns the arguments of a call as lines. Each line of a text is indented, so that it cannot pass for another
+// Arguments returns the arguments of a call as lines. Each line of a text is indented, so that it cannot pass for another
 // argument. A limit in bytes leaves out further lines, and the last line then says how many bytes they have.
-func argumentLines(text json.RawMessage, limit int) (lines []string) {
+func Arguments(text json.RawMessage, limit int) (lines []string) {
 	used := 0
 	for _, p := range entry.Arguments(text) {
 		for i, line := range strings.Split(p.Value, "\n") {
@@ -133,13 +133,13 @@ func argumentLines(text json.RawMessage, limit int) (lines []string) {
 	return lines
 }
 
-// askedLines returns a request for approval, with the commands that answer it.
-func askedLines(p entry.PermissionAsked, bot string) []string {
+// Asked returns a request for approval, with the commands that answer it.
+func Asked(p entry.PermissionAsked, bot string) []string {
 	if p.Question {
-		lines := append([]string{bot + " has a question:"}, argumentLines(p.Arguments, shownArguments)...)
+		lines := append([]string{bot + " has a question:"}, Arguments(p.Arguments, shownArguments)...)
 		return append(lines, fmt.Sprintf("answer until %s with: arbe approve %s YOUR ANSWER", p.Expires().UTC().Format(time.RFC3339), p.ApprovalID))
 	}
-	lines := append([]string{bot + " asks whether it may call " + p.Tool + ":"}, argumentLines(p.Arguments, shownArguments)...)
+	lines := append([]string{bot + " asks whether it may call " + p.Tool + ":"}, Arguments(p.Arguments, shownArguments)...)
 	return append(lines, fmt.Sprintf("answer until %s with: arbe approve %s, or: arbe deny %s (arbe approval show %s shows it whole)",
 		p.Expires().UTC().Format(time.RFC3339), p.ApprovalID, p.ApprovalID, p.ApprovalID))
 }

@@ -1,4 +1,4 @@
-package main
+package export
 
 import (
 	"bufio"
@@ -57,8 +57,8 @@ func (m *markdown) who(id string) string {
 }
 
 // head writes the facts about the thread.
-func (m *markdown) head(x *export) {
-	t := x.thread
+func (m *markdown) head(x *Export) {
+	t := x.Thread
 	fmt.Fprintf(m.out, "# %s\n", cmp.Or(escaped(t.GetName()), "(untitled)"))
 	m.item("House: " + escaped(strings.TrimSpace(x.house.Name+" ("+x.house.ID+")")))
 	m.item("Thread: " + escaped(t.GetId()) + ", " + escaped(t.GetStatus()) + ", created " + t.GetCreatedAt().AsTime().UTC().Format(time.RFC3339))
@@ -66,12 +66,12 @@ func (m *markdown) head(x *export) {
 		m.item("Child of thread " + escaped(t.GetParent().GetId()))
 	}
 	if from := t.GetForkedFrom(); from != nil {
-		m.item(fmt.Sprintf("Forked from %s at entry %d", escaped(first(from.GetThreadId(), "a deleted thread")), from.GetSeq()))
+		m.item(fmt.Sprintf("Forked from %s at entry %d", escaped(cmp.Or(from.GetThreadId(), "a deleted thread")), from.GetSeq()))
 	}
 	if len(t.GetTags()) > 0 {
 		m.item("Tags: " + escaped(strings.Join(t.GetTags(), ", ")))
 	}
-	m.item(fmt.Sprintf("Exported: %s, with %d entries", x.at.Format(time.RFC3339), x.end))
+	m.item(fmt.Sprintf("Exported: %s, with %d entries", x.at.Format(time.RFC3339), x.End))
 	for _, a := range x.agents {
 		m.item(fmt.Sprintf("Spoke here: %s (%s)", m.who(a.ID), escaped(strings.TrimSpace(a.Kind+" "+a.ID))))
 	}
@@ -84,7 +84,7 @@ func (m *markdown) entry(e *arbev1.Entry) {
 	if strings.HasPrefix(e.GetType(), entry.Quiet) {
 		return
 	}
-	payload, known := decode(e)
+	payload, known := Decode(e)
 	switch p := payload.(type) {
 	case entry.Chat:
 		m.chat(e, p)
@@ -94,7 +94,7 @@ func (m *markdown) entry(e *arbev1.Entry) {
 		if id := entry.CallCommandID(e.GetId()); m.ran[id] {
 			delete(m.ran, id) // the command's result says more
 		} else {
-			m.events(e, stepLines(e)...)
+			m.events(e, Steps(e)...)
 		}
 	case entry.Command:
 		m.commands[e.GetId()] = e.GetSeq()
@@ -125,7 +125,7 @@ func (m *markdown) entry(e *arbev1.Entry) {
 		}
 		m.event(e, p.Plain())
 	}
-	if reactions := reactionLine(e.GetState()); reactions != "" {
+	if reactions := Reactions(e.GetState()); reactions != "" {
 		m.block("Reactions: " + escaped(reactions))
 	}
 }
@@ -152,14 +152,14 @@ func (m *markdown) chat(e *arbev1.Entry, c entry.Chat) {
 		m.item(escaped(a.Plain()))
 	}
 	if c.Turn != nil {
-		m.events(e, thought(c.Turn.Thinking)...)
+		m.events(e, Thought(c.Turn.Thinking)...)
 		m.block(escaped(turnFoot(*c.Turn)))
 	}
 }
 
 // step writes one answer of a model: its text, and its tool calls in one line each.
 func (m *markdown) step(e *arbev1.Entry, p entry.PiAssistant) {
-	lines := append(thought(p.Thought()), stepLines(e)...)
+	lines := append(Thought(p.Thought()), Steps(e)...)
 	if p.ErrorMessage != "" {
 		lines = append(lines, p.ErrorMessage)
 	}
@@ -273,7 +273,7 @@ func (m *markdown) item(text string) {
 
 // fence writes a text as it is, between fences that it cannot close.
 func (m *markdown) fence(language, text string) {
-	text = strings.TrimSuffix(printable(text), "\n")
+	text = strings.TrimSuffix(Printable(text), "\n")
 	if text == "" {
 		return
 	}
@@ -291,7 +291,7 @@ func (m *markdown) fence(language, text string) {
 // document. Therefore both are taken apart wherever they may be more than code. Code is what every reader of Markdown takes
 // for code: fences that begin a line, and spans within a line.
 func (m *markdown) quote(text string) {
-	text = strings.Trim(printable(text), "\n")
+	text = strings.Trim(Printable(text), "\n")
 	if strings.TrimSpace(text) == "" {
 		return
 	}
@@ -413,7 +413,7 @@ func backticks(text string) (runs []backtickRun) {
 // escaped returns a text on one line, without markup.
 func escaped(text string) string {
 	var b strings.Builder
-	for _, c := range strings.Join(strings.Fields(oneLine(text)), " ") {
+	for _, c := range strings.Join(strings.Fields(OneLine(text)), " ") {
 		if strings.ContainsRune("\\`*_[]<>&~|#!$", c) {
 			b.WriteByte('\\')
 		}

@@ -1,0 +1,1 @@
+drop index spending_of_thread;

@@ -1,0 +1,180 @@
+package rpc_test
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/rpc"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func (p person) keep(t *testing.T, r *arbev1.HouseRetention) {
+	t.Helper()
+	res, err := p.Houses.UpdateHouse(t.Context(), &arbev1.UpdateHouseRequest{Id: p.house.Id, Retention: r})
+	must(t, err)
+	if got := res.House.Retention; got.ThreadsDays != r.ThreadsDays || got.ArtifactsDays != r.ArtifactsDays {
+		t.Fatalf("the house keeps %v, want %v", got, r)
+	}
+}
+
+func (p person) newThread(t *testing.T, below string) string {
+	t.Helper()
+	res, err := p.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: p.house.Id, ParentThreadId: below})
+	must(t, err)
+	return res.Thread.Id
+}
+
+func (p person) wouldDelete(t *testing.T, as *arbev1.HouseRetention) *arbev1.RetentionPreview {
+	t.Helper()
+	res, err := p.Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: p.house.Id, Preview: as})
+	must(t, err)
+	return res.Preview
+}
+
+func TestOldThreadsAreDeletedIfTheHouseWantsIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	age := func(id string) {
+		b.exec(t, "update threads set created_at = now() - interval '31 days', active_at = now() - interval '31 days' where id = $1", id)
+	}
+	old := ada.newThread(t, "")
+	below := ada.newThread(t, old)
+	kept := map[string]string{"the house's own thread": ada.house.PrimaryThreadId}
+	for _, name := range []string{"one with activity below it", "a pinned one", "one in which something runs", "one that waits for approval", "one whose row is behind its log", "a fresh one"} {
+		kept[name] = ada.newThread(t, "")
+	}
+	ada.newThread(t, kept["one with activity below it"])
+	for name, id := range kept {
+		if name != "a fresh one" {
+			age(id)
+		}
+	}
+	age(old)
+	age(below)
+	b.exec(t, "update threads set pinned_at = now() where id = $1", kept["a pinned one"])
+	b.exec(t, "update threads set running_id = 'c1', running_since = now() where id = $1", kept["one in which something runs"])
+	b.exec(t, "update threads set approvals = 1 where id = $1", kept["one that waits for approval"])
+
+	must(t, b.dispatcher.Retention.Sweep(t.Context()))
+	if _, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: old}); err != nil {
+		t.Fatalf("by default, a thread is deleted: %v", err)
+	}
+	ada.keep(t, &arbev1.HouseRetention{ThreadsDays: 30})
+	// What is said now is in the log at once, but in the row of its thread only after a moment.
+	behind := kept["one whose row is behind its log"]
+	_, err := ada.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: behind, Type: "chat", Payload: `{"text":"still here"}`})
+	must(t, err)
+	age(behind)
+	found := ada.wouldDelete(t, &arbev1.HouseRetention{ThreadsDays: 30})
+	if found.Threads < 2 || found.Threads > 3 || found.Artifacts != 0 { // the third is the one that is behind
+		t.Errorf("the preview is %v, want two threads", found)
+	}
+	for days, want := range map[int32]int64{0: 0, 60: 0} {
+		if found := ada.wouldDelete(t, &arbev1.HouseRetention{ThreadsDays: days}); found.Threads != want {
+			t.Errorf("with %d days it would delete %v", days, found)
+		}
+	}
+	for _, p := range []person{b.cyd, b.bob} {
+		res, err := p.Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: ada.house.Id, Preview: &arbev1.HouseRetention{ThreadsDays: 1}})
+		if err == nil {
+			t.Errorf("somebody who is no owner is shown %v", res)
+		}
+	}
+	must(t, b.dispatcher.Retention.Sweep(t.Context()))
+
+	for name, id := range kept {
+		if _, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: id}); err != nil {
+			t.Errorf("%s was deleted: %v", name, err)
+		}
+	}
+	const why = "this thread was deleted by the house's retention after 30 days without activity"
+	limited := b.client(ada.houseKey(t))
+	for _, id := range []string{old, below} {
+		for _, c := range []*arbev1.GetThreadRequest{{Id: id}} {
+			_, err := ada.Threads.GetThread(t.Context(), c)
+			_, byMember := b.cyd.Threads.GetThread(t.Context(), c)
+			_, byKey := limited.Threads.GetThread(t.Context(), c)
+			for _, err := range []error{err, byMember, byKey} {
+				if connect.CodeOf(err) != connect.CodeNotFound || !strings.Contains(err.Error(), why) || arbev1.ErrorInfoOf(err).Reason != string(fault.Expired) {
+					t.Errorf("a thread of the house is answered with %v", err)
+				}
+			}
+			if _, err := b.bob.Threads.GetThread(t.Context(), c); connect.CodeOf(err) != connect.CodeNotFound || strings.Contains(err.Error(), "retention") {
+				t.Errorf("a stranger is told %v", err)
+			}
+		}
+	}
+	var deleted int
+	for _, e := range ada.audit(t) {
+		if e.SubjectKind == "thread" {
+			deleted++
+			if e.Via != "retention" || e.ActorName != "" || e.Action != "deleted" {
+				t.Errorf("the event of a deleted thread is %v", e)
+			}
+		}
+	}
+	if deleted != 2 {
+		t.Errorf("the audit log has %d deleted threads", deleted)
+	}
+	if !slices.ContainsFunc(ada.audit(t), func(e *arbev1.AuditEvent) bool {
+		return event(e) == "changed house Ada's keep_threads_days=0→30" && e.ActorName == "Ada"
+	}) {
+		t.Error("the audit log does not have the change of the setting")
+	}
+}
+
+func TestOldArtifactsAreDeletedIfTheHouseWantsIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	thread := ada.newThread(t, "")
+	made := func(label string, old bool) string {
+		res, err := ada.Artifacts.CreateArtifact(t.Context(), &arbev1.CreateArtifactRequest{
+			Scope: &arbev1.CreateArtifactRequest_ThreadId{ThreadId: thread}, Label: label, Content: []byte("of " + label),
+		})
+		must(t, err)
+		if old {
+			b.exec(t, "update artifacts set created_at = now() - interval '11 days' where id = $1", res.Artifact.Id)
+		}
+		return res.Artifact.Id
+	}
+	old, fresh, saved := made("old", true), made("fresh", false), made("files of a sandbox", true)
+	environment := ask[string](t, b, "select id from environments where house_id = $1 limit 1", ada.house.Id)
+	b.exec(t, "insert into sandboxes (id, house_id, environment_id, provider) values ('boxboxbox', $1, $2, 'local')", ada.house.Id, environment)
+	b.exec(t, `insert into sandbox_trees (sandbox_id, house_id, saved) values ('boxboxbox', $1, jsonb_build_array(jsonb_build_object('folder', '.', 'artifact', $2::text)))`, ada.house.Id, saved)
+
+	ada.keep(t, &arbev1.HouseRetention{ThreadsDays: 30, ArtifactsDays: 10})
+	found := ada.wouldDelete(t, &arbev1.HouseRetention{ThreadsDays: 30, ArtifactsDays: 10})
+	if found.Threads != 0 || found.Artifacts != 1 || found.ArtifactBytes != int64(len("of old")) {
+		t.Errorf("the preview is %v, want one artifact", found)
+	}
+	must(t, b.dispatcher.Retention.Sweep(t.Context()))
+	for _, id := range []string{fresh, saved} {
+		if _, err := ada.Artifacts.GetArtifact(t.Context(), &arbev1.GetArtifactRequest{Id: id}); err != nil {
+			t.Errorf("an artifact to keep was deleted: %v", err)
+		}
+	}
+	const why = "this artifact was deleted by the house's retention after 10 days"
+	if _, err := b.cyd.Artifacts.GetArtifact(t.Context(), &arbev1.GetArtifactRequest{Id: old}); connect.CodeOf(err) != connect.CodeNotFound || !strings.Contains(err.Error(), why) {
+		t.Errorf("the old one is answered with %v", err)
+	}
+	if _, err := b.bob.Artifacts.GetArtifact(t.Context(), &arbev1.GetArtifactRequest{Id: old}); connect.CodeOf(err) != connect.CodeNotFound || strings.Contains(err.Error(), "retention") {
+		t.Errorf("a stranger is told %v", err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+rpc.ArtifactPath+old, nil)
+	must(t, err)
+	r.Header.Set("Authorization", "Bearer "+ada.key)
+	res, err := http.DefaultClient.Do(r)
+	must(t, err)
+	defer res.Body.Close()
+	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusNotFound || !strings.Contains(string(text), why) {
+		t.Errorf("its bytes are answered with %d: %s %v", res.StatusCode, text, err)
+	}
+}
