@@ -811,6 +811,7 @@ $$;
 CREATE FUNCTION public.houses_with_retention() RETURNS SETOF text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
+    SET enable_seqscan TO 'off'
     AS $$
   select id from houses where keep_threads_days > 0 or keep_artifacts_days > 0
 $$;
@@ -3677,6 +3678,8 @@ CREATE INDEX houses_by_age ON public.houses USING btree (created_at, id);
 CREATE INDEX houses_by_person ON public.houses USING btree (belongs_to);
 
 CREATE INDEX houses_by_primary_thread ON public.houses USING btree (primary_thread_id);
+
+CREATE INDEX houses_with_retention ON public.houses USING btree (id) WHERE ((keep_threads_days > 0) OR (keep_artifacts_days > 0));
 
 CREATE INDEX invites_house_id_created_at_id_idx ON public.invites USING btree (house_id, created_at, id);
 

@@ -62,8 +62,9 @@ revoke execute on function stale_artifacts from public;
 grant execute on function stale_artifacts to arbe_app;
 
 -- Returns the houses that have anything deleted. It acts as the owner, because a sweep is in no house.
+create index houses_with_retention on houses (id) where keep_threads_days > 0 or keep_artifacts_days > 0;
 create function houses_with_retention() returns setof text
-  language sql stable security definer set search_path = public, pg_temp as $$
+  language sql stable security definer set search_path = public, pg_temp set enable_seqscan = off as $$
   select id from houses where keep_threads_days > 0 or keep_artifacts_days > 0
 $$;
 revoke execute on function houses_with_retention from public;
