@@ -111,7 +111,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		"# A heading\n\n- [x] a task that is done\n- [ ] a task that is not\n\n> a quote\n\n| a | b |\n|---|--:|\n| " + wide + " | 2 |",
 		"```go\nfunc main() { println(\"" + wide + "\") } // and a comment\n```\n\n```diff\n- old\n+ new\n```\n\n`code`, a [link](https://example.com) and ~~nothing~~",
 		"!seq 1 100; printf '\\033[31mred\\033[0m \\033[32mgreen\\033[0m \\033[1;34mblue\\033[0m \\033[90mgrey\\033[0m\\n'; echo " + strings.Repeat("x", 300),
-		"!exit 3",
+		"!git init --quiet && git -c user.name=Ada -c user.email=a@b commit --quiet --allow-empty -m first; mkdir src; printf 'package main // " + wide + "\\n' > main.go; exit 3",
 		"!echo running; sleep 1000",
 	} {
 		_, err = api.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: thread, Text: text})
@@ -147,6 +147,9 @@ func TestEveryPageIsAccessible(t *testing.T) {
 	for name, page := range map[string]struct{ path, ready string }{
 		"house":           {home, "document.documentElement.dataset.live === ''"},
 		"thread":          {"/threads/" + thread, begun},
+		"files":           {"/threads/" + thread + "/files", "!!document.querySelector('.rows .file-name')"},
+		"a file":          {"/threads/" + thread + "/files?path=main.go", "!!document.querySelector('.file-text')"},
+		"changes":         {"/threads/" + thread + "/diff", "!!document.querySelector('.diff-file')"},
 		"primary thread":  {"/threads/" + house.PrimaryThreadId, "!!document.querySelector('.note')"},
 		"members":         {home + "/members", "!!document.querySelector('.rows')"},
 		"bots":            {home + "/bots", "!!document.querySelector('.rows')"},

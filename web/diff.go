@@ -13,16 +13,11 @@ import (
 
 // changes shows an artifact that is a patch: as a page, or, for the script, in its place in a thread.
 func (a *app) changes(w http.ResponseWriter, r *http.Request) error {
-	most := pageOfDiff
-	v := diffView{Entry: newID()}
-	if only := r.URL.Query().Get("file"); only != "" {
-		n, err := strconv.Atoi(only)
-		if err != nil || n < 1 {
-			return fault.New(fault.NotFound, "there is no such file in this patch", "open the patch again")
-		}
-		most, v.Only = fileOfDiff, n
-		most.Only = n
+	most, only, err := onlyFile(r, pageOfDiff)
+	if err != nil {
+		return err
 	}
+	v := diffView{Entry: newID(), Path: changesPath(r.PathValue("artifact")), Only: only}
 	if fromScript(r) {
 		most = pieceOfDiff
 	}
@@ -30,9 +25,8 @@ func (a *app) changes(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if v.Only > len(v.Diff.Files) {
-		return fault.New(fault.NotFound, "there is no such file in this patch", "open the patch again")
+		return noFileOfPatch()
 	}
-	var err error
 	if v.Run, err = a.runThatLeft(r.Context(), v.Artifact); err != nil && fault.CodeOf(err) != fault.NotFound {
 		return err
 	}
@@ -55,6 +49,22 @@ func (a *app) changes(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return a.show(w, r, http.StatusOK, diffPage(v))
+}
+
+// onlyFile returns the number of the only file of a patch that a request asks for, or 0, and the limits of the patch.
+func onlyFile(r *http.Request, most markup.DiffLimits) (_ markup.DiffLimits, only int, err error) {
+	if text := r.URL.Query().Get("file"); text != "" {
+		most = fileOfDiff
+		if only, err = strconv.Atoi(text); err != nil || only < 1 {
+			return most, 0, noFileOfPatch()
+		}
+		most.Only = only
+	}
+	return most, only, nil
+}
+
+func noFileOfPatch() error {
+	return fault.New(fault.NotFound, "there is no such file in this patch", "open the patch again")
 }
 
 // readChanges reads a patch, and the thread that it comes from.

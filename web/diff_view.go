@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -33,7 +34,9 @@ var (
 
 // diffView is a patch with its surroundings.
 type diffView struct {
-	Layout   layout
+	Layout layout
+	// Path is the path of the page that shows it.
+	Path     string
 	Artifact *arbev1.Artifact
 	Diff     markup.Diff
 	// Part reports that only the beginning of the patch was read.
@@ -99,7 +102,7 @@ func diffFileText(f markup.DiffFile) string {
 	var parts []string
 	switch {
 	case f.From != "":
-		parts = append(parts, f.Change+" from "+oneLine.Replace(entry.Literal(f.From)))
+		parts = append(parts, f.Change+" from "+literalName(f.From))
 	case f.Change != "changed":
 		parts = append(parts, f.Change)
 	}
@@ -117,7 +120,7 @@ func diffFileText(f markup.DiffFile) string {
 
 // fileName returns the path of a file, on one line.
 func fileName(f markup.DiffFile) string {
-	return cmp.Or(oneLine.Replace(entry.Literal(f.Name)), "a file without a name")
+	return cmp.Or(literalName(f.Name), "a file without a name")
 }
 
 var oneLine = strings.NewReplacer("\n", "<U+000A>", "\t", "<U+0009>")
@@ -191,8 +194,9 @@ func remarksOf(form map[string][]string) (list []remark) {
 			list = append(list, remark{at[0], at[1], at[2], text})
 		}
 	}
-	slices.SortFunc(list, func(a, b remark) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Hunk, b.Hunk), cmp.Compare(a.Line, b.Line))
+	sort.Slice(list, func(i, j int) bool {
+		a, b := list[i], list[j]
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Hunk, b.Hunk), cmp.Compare(a.Line, b.Line)) < 0
 	})
 	return list
 }

@@ -78,6 +78,10 @@ type fake struct {
 	now  time.Time
 	// inbox is the reader's inbox.
 	inbox *arbev1.Inbox
+	// tree has the files of all sandboxes by their paths, and treeDiff the patch of their changes. Without a tree, no sandbox is
+	// running.
+	tree     map[string]string
+	treeDiff *arbev1.GetSandboxChangesResponse
 }
 
 func newFake() *fake {

@@ -1,9 +1,9 @@
 package web
 
 import (
-	"cmp"
 	"context"
 	"slices"
+	"sort"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/web/guard"
@@ -68,7 +68,7 @@ func (l *liveThread) showPresence(ctx context.Context, agents []string) error {
 			others = append(others, a)
 		}
 	}
-	slices.SortFunc(others, func(a, b transcript.Author) int { return cmp.Compare(a.Name, b.Name) })
+	sort.Slice(others, func(i, j int) bool { return others[i].Name < others[j].Name })
 	l.accompanied = len(others) > 0
 	p, err := replaced(ctx, "#presence", presenceLine(others))
 	if err != nil {

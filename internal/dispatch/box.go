@@ -100,10 +100,20 @@ func (b box) run(ctx context.Context, most int, argv ...string) (string, sandbox
 type beginningOf struct {
 	bytes.Buffer
 	most int
+	// cut reports that bytes were dropped. full, if not nil, is called then.
+	cut  bool
+	full func()
 }
 
 func (w *beginningOf) Write(p []byte) (int, error) {
-	_, _ = w.Buffer.Write(p[:min(len(p), w.most-w.Len())])
+	room := w.most - w.Len()
+	_, _ = w.Buffer.Write(p[:min(len(p), room)])
+	if len(p) > room && !w.cut {
+		w.cut = true
+		if w.full != nil {
+			w.full()
+		}
+	}
 	return len(p), nil
 }
 
@@ -147,9 +157,15 @@ func (b box) locate(ctx context.Context, name string) (f boxFile, err error) {
 	if err != nil {
 		return f, err
 	}
+	return parseLocated(f.asked, out, got.ExitCode)
+}
+
+// parseLocated parses the output of locateScript.
+func parseLocated(asked, out string, exitCode int) (f boxFile, err error) {
+	f.asked = asked
 	resolved, stat, found := strings.Cut(out, "\x00")
-	if got.ExitCode != 0 || !found {
-		return f, fault.New(fault.Precondition, "the sandbox has no sh, readlink and stat, which this tool needs", "use run_command, or another image")
+	if exitCode != 0 || !found {
+		return f, fault.New(fault.Precondition, "the sandbox has no sh, readlink and stat, which this needs", "use run_command, or another image")
 	}
 	if f.path = resolved; f.path == "" {
 		f.path = path.Clean(f.asked)

@@ -1,12 +1,12 @@
 package dispatch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"maps"
 	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -193,7 +193,7 @@ func (c *decider) decide(ctx context.Context, refs map[int64]stream.Ref, rows []
 	var all sync.WaitGroup
 	places := make(chan struct{}, decideAtOnce)
 	// Take short logs first, so that nobody waits for those that need several rounds.
-	slices.SortFunc(rows, func(a, b query.UndecidedRow) int { return cmp.Compare(a.Tail-a.Decided, b.Tail-b.Decided) })
+	sort.Slice(rows, func(i, j int) bool { return rows[i].Tail-rows[i].Decided < rows[j].Tail-rows[j].Decided })
 	room, began := int64(decideScan), time.Now()
 	for _, row := range rows {
 		if room <= 0 || time.Since(began) >= decideTime {

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"sort"
 	"strings"
 	"time"
 	"unicode"
@@ -183,7 +183,7 @@ func Arguments(text json.RawMessage) (list []Argument) {
 		}
 		list = append(list, Argument{oneLine.Replace(Literal(name)), Literal(said)})
 	}
-	slices.SortFunc(list, func(a, b Argument) int { return cmp.Compare(a.Name, b.Name) })
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 	return list
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -336,7 +337,7 @@ func (l Listing) near(id string, most int) []string {
 			found = append(found, match{listed, cost})
 		}
 	}
-	slices.SortStableFunc(found, func(a, b match) int { return a.cost - b.cost })
+	sort.SliceStable(found, func(i, j int) bool { return found[i].cost < found[j].cost })
 	var ids []string
 	for _, m := range found[:min(len(found), most)] {
 		ids = append(ids, m.id)

@@ -203,6 +203,10 @@ func wireDelta(d stream.Delta) *arbev1.Delta {
 	return &arbev1.Delta{EntryId: d.EntryID, Offset: d.Offset, Data: d.Data}
 }
 
+func wireFile(f dispatch.ListedFile) *arbev1.SandboxFile {
+	return &arbev1.SandboxFile{Name: f.Name, Kind: string(f.Kind), Size: f.Size, ChangedAt: timestamp(f.ChangedAt)}
+}
+
 func wireSandbox(b sandbox.Sandbox) *arbev1.Sandbox {
 	return &arbev1.Sandbox{Id: b.ID, HouseId: b.House, EnvironmentId: b.Environment, Provider: b.Provider, Status: string(b.Status),
 		OwnAccount: b.OwnAccount, Ephemeral: b.Ephemeral, CreatedAt: timestamp(b.CreatedAt), DestroyedAt: timestamp(b.DestroyedAt)}

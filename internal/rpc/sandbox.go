@@ -9,6 +9,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -156,4 +157,34 @@ func (s *sandboxService) OpenPreview(ctx context.Context, req *arbev1.OpenPrevie
 		return nil, err
 	}
 	return &arbev1.OpenPreviewResponse{Url: url, ExpiresAt: timestamp(expires)}, nil
+}
+
+func (s *sandboxService) ReadSandboxPath(ctx context.Context, req *arbev1.ReadSandboxPathRequest, to *connect.ServerStream[arbev1.ReadSandboxPathResponse]) error {
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return err
+	}
+	ctx, done := s.Auth.While(ctx, auth.Read, auth.Thread(req.GetThreadId()))
+	defer done()
+	err = s.Dispatcher.ReadPath(ctx, scope, req.GetThreadId(), req.GetPath(), req.GetMaxBytes(), func(l dispatch.Listing) error {
+		return to.Send(&arbev1.ReadSandboxPathResponse{
+			File: &arbev1.SandboxFile{Name: l.Path, Kind: string(l.Kind), Size: l.Size}, Files: each(l.Files, wireFile), More: l.More,
+		})
+	}, func(piece []byte) error { return to.Send(&arbev1.ReadSandboxPathResponse{Content: piece}) })
+	if ctx.Err() != nil {
+		return auth.Refused(ctx)
+	}
+	return err
+}
+
+func (s *sandboxService) GetSandboxChanges(ctx context.Context, req *arbev1.GetSandboxChangesRequest) (*arbev1.GetSandboxChangesResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	got, err := s.Dispatcher.TreeChanges(ctx, scope, req.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.GetSandboxChangesResponse{Patch: got.Patch, More: got.More, LeftOut: int32(got.LeftOut)}, nil
 }

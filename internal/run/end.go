@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/google/uuid"
@@ -120,7 +121,8 @@ func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) er
 		}
 	}
 	// Logs are always locked in this order.
-	refs := slices.SortedFunc(maps.Keys(appends), func(a, b stream.Ref) int { return cmp.Compare(a.Name, b.Name) })
+	refs := slices.Collect(maps.Keys(appends))
+	sort.Slice(refs, func(i, j int) bool { return refs[i].Name < refs[j].Name })
 	for _, ref := range refs {
 		if err := r.appendTx(ctx, tx, ref, ref == th.Stream(), appends[ref]); err != nil {
 			return err

@@ -29,7 +29,7 @@ func (r *Resolver) Wake(ctx context.Context, scope db.Scope, threadID string) (w
 		w = Woken{Sandbox: h.ID, Started: h.ID == slept}
 		return h.wake(ctx)
 	})
-	return w, reachable(err)
+	return w, reachable(err, "ports")
 }
 
 // slept returns the thread's live sandbox if it is not running, or "". It ignores errors, because using the sandbox
@@ -58,7 +58,7 @@ func (r *Resolver) slept(ctx context.Context, scope db.Scope, threadID string) s
 func (r *Resolver) Dial(ctx context.Context, scope db.Scope, threadID string, port uint16) (Conn, error) {
 	box, err := r.live(ctx, scope, threadID)
 	if err != nil {
-		return nil, reachable(err)
+		return nil, reachable(err, "ports")
 	}
 	h, err := r.handle(ctx, scope, box)
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *Resolver) dial(ctx context.Context, scope db.Scope, h Handle, port uint
 	if asleep, err := d.Asleep(ctx, h.Ref); err != nil {
 		return nil, err
 	} else if asleep {
-		return nil, fault.New(fault.Precondition, "the sandbox is stopped, and what ran in it has ended", "start it, or run a command in the thread, which does").WithReason(fault.NoSandbox)
+		return nil, notRunning("the sandbox is stopped, and what ran in it has ended", "start it, or run a command in the thread, which does")
 	}
 	ended := r.Sandboxes.KeepUsed(ctx, scope, h.ID)
 	conn, err := d.Dial(ctx, h.Ref, port)
@@ -94,7 +94,16 @@ func (r *Resolver) dial(ctx context.Context, scope db.Scope, h Handle, port uint
 }
 
 // live returns a thread's live sandbox, which this server must reach.
-func (r *Resolver) live(ctx context.Context, scope db.Scope, threadID string) (box Sandbox, err error) {
+func (r *Resolver) live(ctx context.Context, scope db.Scope, threadID string) (Sandbox, error) {
+	box, err := r.current(ctx, scope, threadID)
+	if err == nil && box.Status != StatusLive {
+		err = noSandbox()
+	}
+	return box, err
+}
+
+// current returns a thread's sandbox, which this server must reach if it is live; the zero Sandbox if there is none.
+func (r *Resolver) current(ctx context.Context, scope db.Scope, threadID string) (box Sandbox, err error) {
 	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := r.threads.GetTx(ctx, tx, threadID)
 		if err != nil || th.Sandbox == "" {
@@ -106,20 +115,17 @@ func (r *Resolver) live(ctx context.Context, scope db.Scope, threadID string) (b
 		box, err = r.Sandboxes.reachTx(ctx, tx, box)
 		return err
 	})
-	if err == nil && box.Status != StatusLive {
-		err = noSandbox()
-	}
 	return box, err
 }
 
 func noSandbox() error {
-	return fault.New(fault.Precondition, "the thread has no sandbox", "run a command in the thread, which builds one").WithReason(fault.NoSandbox)
+	return notRunning("the thread has no sandbox", "run a command in the thread, which builds one")
 }
 
-// reachable explains why this server cannot reach a sandbox.
-func reachable(err error) error {
+// reachable explains why this server cannot reach a sandbox's ports or files.
+func reachable(err error, what string) error {
 	if other, elsewhere := errors.AsType[*OtherMachineError](err); elsewhere {
-		return fault.New(fault.Unavailable, "the sandbox is on the machine of another server, and only that one reaches its ports",
+		return fault.New(fault.Unavailable, "the sandbox is on the machine of another server, and only that one reaches its "+what,
 			"use the address of that server").Because(other)
 	}
 	return err

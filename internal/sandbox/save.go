@@ -42,9 +42,10 @@ type trees struct {
 }
 
 // savePatch prints the changes of the repository in the folder $2 since the commit $1: a patch for git apply, with
-// new files that are not ignored. It works in a separate repository that borrows the tree's objects. So it changes
-// nothing in the tree, and runs no program that the tree's configuration names. Its last line of errors describes the
-// patch. It exits with 20 if the folder is no repository with a commit.
+// new files that are not ignored. $3 goes before the paths in the patch, and $4 is an option of git diff or empty. It
+// works in a separate repository that borrows the tree's objects. So it changes nothing in the tree, and runs no
+// program that the tree's configuration names. Its last line of errors describes the patch. It exits with 20 if the
+// folder is no repository with a commit.
 const savePatch = `LC_ALL=C; export LC_ALL
 cd -- "$2" 2>/dev/null || exit 20
 command -v git >/dev/null || exit 20
@@ -75,7 +76,7 @@ nul() { tr -dc '\000' | wc -c; }
 left=$(g -c core.excludesFile=/dev/null ls-files --others --exclude-standard -z | nul)
 files=$(g diff --cached --name-only --no-renames -z "$base" | nul)
 commits=$(g rev-list --count "$base..$head" 2>/dev/null || echo 0)
-g diff --cached --binary --no-color --no-ext-diff --no-textconv --no-renames --src-prefix=a/ --dst-prefix=b/ "$base" || exit 21
+g diff --cached $4 --no-color --no-ext-diff --no-textconv --no-renames --src-prefix="a/$3" --dst-prefix="b/$3" "$base" || exit 21
 echo "saved $base" $files $left $commits >&2`
 
 // saveFiles prints a tar archive of the folder $1. It leaves out files that are easy to recreate, the folders in the
@@ -280,7 +281,7 @@ func at(folder, said string) string {
 // patch saves the changes of a repository since the commit at which it was cloned.
 func (s *saving) patch(ctx context.Context, p *savedPart) error {
 	p.name = "patch"
-	argv := []string{"/bin/sh", "-c", savePatch, "save", s.before.commits[p.Folder], path.Join(Workspace, p.Folder)}
+	argv := []string{"/bin/sh", "-c", savePatch, "save", s.before.commits[p.Folder], path.Join(Workspace, p.Folder), "", "--binary"}
 	return s.run(ctx, p, argv, func(to io.Writer, from io.Reader) error {
 		_, err := io.Copy(&bounded{to: to, left: maxSaved}, from)
 		return err

@@ -2,7 +2,7 @@ package thread
 
 import (
 	"context"
-	"slices"
+	"sort"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -90,7 +90,7 @@ func (t *Threads) matchTx(ctx context.Context, tx pgx.Tx, f Filter, house string
 	}
 	rows, err := t.q.SomeThreads(ctx, tx, ids)
 	list = fromRows(rows)
-	slices.SortFunc(list, func(a, b Thread) int { return a.Cursor().Compare(b.Cursor()) })
+	sort.Slice(list, func(i, j int) bool { return list[i].Cursor().Compare(list[j].Cursor()) < 0 })
 	return list[:min(len(list), f.Limit)], err
 }
 

@@ -1,10 +1,10 @@
 package turn
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -337,7 +337,7 @@ func (t *transcript) where(seq int64) string {
 
 // sortBySeq sorts entries in the order of their log.
 func sortBySeq(list []entry.Entry) {
-	slices.SortFunc(list, func(a, b entry.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
+	sort.Slice(list, func(i, j int) bool { return list[i].Seq < list[j].Seq })
 }
 
 // cutAt returns the index of the first entry to keep, so that the kept entries have about so many tokens; 0 if nothing

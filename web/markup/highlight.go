@@ -80,6 +80,9 @@ func lexerOf(language string) chroma.Lexer {
 	return registry().Get(language)
 }
 
+// Code renders the text of a file, highlighted if it is short and in a known language: a name, an alias or a file extension.
+func Code(language, text string) string { return NewEffort().highlight(language, text) }
+
 // highlight renders a block of code, highlighted if the language and the remaining effort allow it.
 func (e *Effort) highlight(language, text string) string {
 	var b strings.Builder

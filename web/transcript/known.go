@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -231,7 +232,7 @@ func (k *known) turnsAtWork() (list []turn) {
 			list = append(list, t)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b turn) int { return a.Began.Compare(b.Began) })
+	sort.SliceStable(list, func(i, j int) bool { return list[i].Began.Before(list[j].Began) })
 	return list
 }
 

@@ -17,7 +17,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -244,7 +244,7 @@ func (s *images) list() (list []kept, total int64, err error) {
 		}
 		list, total = append(list, image), total+image.size
 	}
-	slices.SortFunc(list, func(a, b kept) int { return a.used.Compare(b.used) })
+	sort.Slice(list, func(i, j int) bool { return list[i].used.Before(list[j].used) })
 	return list, total, err
 }
 

@@ -14,7 +14,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -165,7 +165,7 @@ func (s *layers) list() (list []usedLayer, err error) {
 		}
 		list = append(list, used)
 	}
-	slices.SortFunc(list, func(a, b usedLayer) int { return a.used.Compare(b.used) })
+	sort.Slice(list, func(i, j int) bool { return list[i].used.Before(list[j].used) })
 	return list, err
 }
 

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -121,7 +121,7 @@ func (d *disk) holdRest(room func(int64) error) error {
 			return err
 		}
 	}
-	slices.SortFunc(taken, func(a, b extent) int { return int(min(max(a.physical-b.physical, -1), 1)) })
+	sort.Slice(taken, func(i, j int) bool { return taken[i].physical < taken[j].physical })
 	var rest []extent
 	at, sum := int64(0), int64(0)
 	for _, x := range append(taken, extent{physical: d.size}) {

@@ -1335,6 +1335,321 @@ func (x *OpenPreviewResponse) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
+type ReadSandboxPathRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// Absolute, or relative to the working tree. Empty means the tree itself.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// Return only this many bytes from the beginning of a file. 0 means the whole file, which may have up to 256 MiB.
+	MaxBytes      int64 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadSandboxPathRequest) Reset() {
+	*x = ReadSandboxPathRequest{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadSandboxPathRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadSandboxPathRequest) ProtoMessage() {}
+
+func (x *ReadSandboxPathRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadSandboxPathRequest.ProtoReflect.Descriptor instead.
+func (*ReadSandboxPathRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ReadSandboxPathRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ReadSandboxPathRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ReadSandboxPathRequest) GetMaxBytes() int64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+type ReadSandboxPathResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is at the path, after links. Set in the first message. Its name is its path, relative to the working tree; "." is the tree
+	// itself.
+	File *SandboxFile `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// The files of a folder, at most 1000: folders first, then by name. Set in the first message.
+	Files []*SandboxFile `protobuf:"bytes,2,rep,name=files,proto3" json:"files,omitempty"`
+	// Whether the folder has more files.
+	More bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
+	// The bytes of a file, in the messages after the first.
+	Content       []byte `protobuf:"bytes,4,opt,name=content,proto3" json:"content,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadSandboxPathResponse) Reset() {
+	*x = ReadSandboxPathResponse{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadSandboxPathResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadSandboxPathResponse) ProtoMessage() {}
+
+func (x *ReadSandboxPathResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadSandboxPathResponse.ProtoReflect.Descriptor instead.
+func (*ReadSandboxPathResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ReadSandboxPathResponse) GetFile() *SandboxFile {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
+func (x *ReadSandboxPathResponse) GetFiles() []*SandboxFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *ReadSandboxPathResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ReadSandboxPathResponse) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+// SandboxFile is a file of a sandbox.
+type SandboxFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In a name that is not UTF-8, U+FFFD stands for the other bytes.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "file", "folder", "link" or "special", which is a pipe, a socket or a device.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// In bytes.
+	Size int64 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	// Set for the files of a folder.
+	ChangedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxFile) Reset() {
+	*x = SandboxFile{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxFile) ProtoMessage() {}
+
+func (x *SandboxFile) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxFile.ProtoReflect.Descriptor instead.
+func (*SandboxFile) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SandboxFile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SandboxFile) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *SandboxFile) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *SandboxFile) GetChangedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ChangedAt
+	}
+	return nil
+}
+
+type GetSandboxChangesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSandboxChangesRequest) Reset() {
+	*x = GetSandboxChangesRequest{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSandboxChangesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSandboxChangesRequest) ProtoMessage() {}
+
+func (x *GetSandboxChangesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSandboxChangesRequest.ProtoReflect.Descriptor instead.
+func (*GetSandboxChangesRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GetSandboxChangesRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+type GetSandboxChangesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A patch without the content of binary files; empty if nothing has changed. It includes new files that git does not ignore.
+	Patch []byte `protobuf:"bytes,1,opt,name=patch,proto3" json:"patch,omitempty"`
+	// Whether this is only the beginning of the patch, which has at most 4 MiB.
+	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	// The number of files and folders that the patch leaves out because they are too large or cannot be read.
+	LeftOut       int32 `protobuf:"varint,3,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSandboxChangesResponse) Reset() {
+	*x = GetSandboxChangesResponse{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSandboxChangesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSandboxChangesResponse) ProtoMessage() {}
+
+func (x *GetSandboxChangesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSandboxChangesResponse.ProtoReflect.Descriptor instead.
+func (*GetSandboxChangesResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *GetSandboxChangesResponse) GetPatch() []byte {
+	if x != nil {
+		return x.Patch
+	}
+	return nil
+}
+
+func (x *GetSandboxChangesResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *GetSandboxChangesResponse) GetLeftOut() int32 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return 0
+}
+
 var File_arbe_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_sandbox_proto_rawDesc = "" +
@@ -1433,7 +1748,28 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\x13OpenPreviewResponse\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x129\n" +
 	"\n" +
-	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt2\xb5\x05\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\x84\x01\n" +
+	"\x16ReadSandboxPathRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x1c\n" +
+	"\x04path\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80 R\x04path\x12$\n" +
+	"\tmax_bytes\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\bmaxBytes\"\x9d\x01\n" +
+	"\x17ReadSandboxPathResponse\x12(\n" +
+	"\x04file\x18\x01 \x01(\v2\x14.arbe.v1.SandboxFileR\x04file\x12*\n" +
+	"\x05files\x18\x02 \x03(\v2\x14.arbe.v1.SandboxFileR\x05files\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\x12\x18\n" +
+	"\acontent\x18\x04 \x01(\fR\acontent\"\x84\x01\n" +
+	"\vSandboxFile\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04size\x18\x03 \x01(\x03R\x04size\x129\n" +
+	"\n" +
+	"changed_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tchangedAt\"B\n" +
+	"\x18GetSandboxChangesRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"`\n" +
+	"\x19GetSandboxChangesResponse\x12\x14\n" +
+	"\x05patch\x18\x01 \x01(\fR\x05patch\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12\x19\n" +
+	"\bleft_out\x18\x03 \x01(\x05R\aleftOut2\xf3\x06\n" +
 	"\x0eSandboxService\x12J\n" +
 	"\n" +
 	"GetSandbox\x12\x1a.arbe.v1.GetSandboxRequest\x1a\x1b.arbe.v1.GetSandboxResponse\"\x03\x90\x02\x01\x12S\n" +
@@ -1443,7 +1779,9 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\x0eDestroySandbox\x12\x1e.arbe.v1.DestroySandboxRequest\x1a\x1f.arbe.v1.DestroySandboxResponse\x12e\n" +
 	"\x13ListSandboxAccounts\x12#.arbe.v1.ListSandboxAccountsRequest\x1a$.arbe.v1.ListSandboxAccountsResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\vWakeSandbox\x12\x1b.arbe.v1.WakeSandboxRequest\x1a\x1c.arbe.v1.WakeSandboxResponse0\x01\x12H\n" +
-	"\vOpenPreview\x12\x1b.arbe.v1.OpenPreviewRequest\x1a\x1c.arbe.v1.OpenPreviewResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
+	"\vOpenPreview\x12\x1b.arbe.v1.OpenPreviewRequest\x1a\x1c.arbe.v1.OpenPreviewResponse\x12[\n" +
+	"\x0fReadSandboxPath\x12\x1f.arbe.v1.ReadSandboxPathRequest\x1a .arbe.v1.ReadSandboxPathResponse\"\x03\x90\x02\x010\x01\x12_\n" +
+	"\x11GetSandboxChanges\x12!.arbe.v1.GetSandboxChangesRequest\x1a\".arbe.v1.GetSandboxChangesResponse\"\x03\x90\x02\x01B/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
 	file_arbe_v1_sandbox_proto_rawDescOnce sync.Once
@@ -1457,7 +1795,7 @@ func file_arbe_v1_sandbox_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_sandbox_proto_rawDescData
 }
 
-var file_arbe_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_arbe_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_arbe_v1_sandbox_proto_goTypes = []any{
 	(*Sandbox)(nil),                     // 0: arbe.v1.Sandbox
 	(*SandboxUse)(nil),                  // 1: arbe.v1.SandboxUse
@@ -1481,50 +1819,62 @@ var file_arbe_v1_sandbox_proto_goTypes = []any{
 	(*WakeSandboxResponse)(nil),         // 19: arbe.v1.WakeSandboxResponse
 	(*OpenPreviewRequest)(nil),          // 20: arbe.v1.OpenPreviewRequest
 	(*OpenPreviewResponse)(nil),         // 21: arbe.v1.OpenPreviewResponse
-	(*timestamppb.Timestamp)(nil),       // 22: google.protobuf.Timestamp
-	(*NamedThread)(nil),                 // 23: arbe.v1.NamedThread
-	(*TreePart)(nil),                    // 24: arbe.v1.TreePart
+	(*ReadSandboxPathRequest)(nil),      // 22: arbe.v1.ReadSandboxPathRequest
+	(*ReadSandboxPathResponse)(nil),     // 23: arbe.v1.ReadSandboxPathResponse
+	(*SandboxFile)(nil),                 // 24: arbe.v1.SandboxFile
+	(*GetSandboxChangesRequest)(nil),    // 25: arbe.v1.GetSandboxChangesRequest
+	(*GetSandboxChangesResponse)(nil),   // 26: arbe.v1.GetSandboxChangesResponse
+	(*timestamppb.Timestamp)(nil),       // 27: google.protobuf.Timestamp
+	(*NamedThread)(nil),                 // 28: arbe.v1.NamedThread
+	(*TreePart)(nil),                    // 29: arbe.v1.TreePart
 }
 var file_arbe_v1_sandbox_proto_depIdxs = []int32{
-	22, // 0: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
-	22, // 1: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
+	27, // 0: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
+	27, // 1: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
 	1,  // 2: arbe.v1.Sandbox.use:type_name -> arbe.v1.SandboxUse
-	22, // 3: arbe.v1.SandboxUse.used_at:type_name -> google.protobuf.Timestamp
-	22, // 4: arbe.v1.SandboxUse.saved_at:type_name -> google.protobuf.Timestamp
-	23, // 5: arbe.v1.SandboxUse.threads:type_name -> arbe.v1.NamedThread
+	27, // 3: arbe.v1.SandboxUse.used_at:type_name -> google.protobuf.Timestamp
+	27, // 4: arbe.v1.SandboxUse.saved_at:type_name -> google.protobuf.Timestamp
+	28, // 5: arbe.v1.SandboxUse.threads:type_name -> arbe.v1.NamedThread
 	0,  // 6: arbe.v1.GetSandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
 	0,  // 7: arbe.v1.ListSandboxesResponse.sandboxes:type_name -> arbe.v1.Sandbox
 	6,  // 8: arbe.v1.ListSandboxesResponse.disk:type_name -> arbe.v1.HouseDisk
 	9,  // 9: arbe.v1.GetSandboxLogResponse.steps:type_name -> arbe.v1.SandboxStep
-	22, // 10: arbe.v1.GetSandboxLogResponse.used_at:type_name -> google.protobuf.Timestamp
-	22, // 11: arbe.v1.GetSandboxLogResponse.saved_at:type_name -> google.protobuf.Timestamp
-	24, // 12: arbe.v1.GetSandboxLogResponse.saved:type_name -> arbe.v1.TreePart
+	27, // 10: arbe.v1.GetSandboxLogResponse.used_at:type_name -> google.protobuf.Timestamp
+	27, // 11: arbe.v1.GetSandboxLogResponse.saved_at:type_name -> google.protobuf.Timestamp
+	29, // 12: arbe.v1.GetSandboxLogResponse.saved:type_name -> arbe.v1.TreePart
 	12, // 13: arbe.v1.ReconcileSandboxesResponse.sandboxes:type_name -> arbe.v1.ReconciledSandbox
 	0,  // 14: arbe.v1.ReconciledSandbox.sandbox:type_name -> arbe.v1.Sandbox
 	0,  // 15: arbe.v1.DestroySandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
 	17, // 16: arbe.v1.ListSandboxAccountsResponse.accounts:type_name -> arbe.v1.SandboxAccount
-	22, // 17: arbe.v1.OpenPreviewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	2,  // 18: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
-	4,  // 19: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
-	7,  // 20: arbe.v1.SandboxService.GetSandboxLog:input_type -> arbe.v1.GetSandboxLogRequest
-	10, // 21: arbe.v1.SandboxService.ReconcileSandboxes:input_type -> arbe.v1.ReconcileSandboxesRequest
-	13, // 22: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
-	15, // 23: arbe.v1.SandboxService.ListSandboxAccounts:input_type -> arbe.v1.ListSandboxAccountsRequest
-	18, // 24: arbe.v1.SandboxService.WakeSandbox:input_type -> arbe.v1.WakeSandboxRequest
-	20, // 25: arbe.v1.SandboxService.OpenPreview:input_type -> arbe.v1.OpenPreviewRequest
-	3,  // 26: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
-	5,  // 27: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
-	8,  // 28: arbe.v1.SandboxService.GetSandboxLog:output_type -> arbe.v1.GetSandboxLogResponse
-	11, // 29: arbe.v1.SandboxService.ReconcileSandboxes:output_type -> arbe.v1.ReconcileSandboxesResponse
-	14, // 30: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
-	16, // 31: arbe.v1.SandboxService.ListSandboxAccounts:output_type -> arbe.v1.ListSandboxAccountsResponse
-	19, // 32: arbe.v1.SandboxService.WakeSandbox:output_type -> arbe.v1.WakeSandboxResponse
-	21, // 33: arbe.v1.SandboxService.OpenPreview:output_type -> arbe.v1.OpenPreviewResponse
-	26, // [26:34] is the sub-list for method output_type
-	18, // [18:26] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	27, // 17: arbe.v1.OpenPreviewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	24, // 18: arbe.v1.ReadSandboxPathResponse.file:type_name -> arbe.v1.SandboxFile
+	24, // 19: arbe.v1.ReadSandboxPathResponse.files:type_name -> arbe.v1.SandboxFile
+	27, // 20: arbe.v1.SandboxFile.changed_at:type_name -> google.protobuf.Timestamp
+	2,  // 21: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
+	4,  // 22: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
+	7,  // 23: arbe.v1.SandboxService.GetSandboxLog:input_type -> arbe.v1.GetSandboxLogRequest
+	10, // 24: arbe.v1.SandboxService.ReconcileSandboxes:input_type -> arbe.v1.ReconcileSandboxesRequest
+	13, // 25: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
+	15, // 26: arbe.v1.SandboxService.ListSandboxAccounts:input_type -> arbe.v1.ListSandboxAccountsRequest
+	18, // 27: arbe.v1.SandboxService.WakeSandbox:input_type -> arbe.v1.WakeSandboxRequest
+	20, // 28: arbe.v1.SandboxService.OpenPreview:input_type -> arbe.v1.OpenPreviewRequest
+	22, // 29: arbe.v1.SandboxService.ReadSandboxPath:input_type -> arbe.v1.ReadSandboxPathRequest
+	25, // 30: arbe.v1.SandboxService.GetSandboxChanges:input_type -> arbe.v1.GetSandboxChangesRequest
+	3,  // 31: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
+	5,  // 32: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
+	8,  // 33: arbe.v1.SandboxService.GetSandboxLog:output_type -> arbe.v1.GetSandboxLogResponse
+	11, // 34: arbe.v1.SandboxService.ReconcileSandboxes:output_type -> arbe.v1.ReconcileSandboxesResponse
+	14, // 35: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
+	16, // 36: arbe.v1.SandboxService.ListSandboxAccounts:output_type -> arbe.v1.ListSandboxAccountsResponse
+	19, // 37: arbe.v1.SandboxService.WakeSandbox:output_type -> arbe.v1.WakeSandboxResponse
+	21, // 38: arbe.v1.SandboxService.OpenPreview:output_type -> arbe.v1.OpenPreviewResponse
+	23, // 39: arbe.v1.SandboxService.ReadSandboxPath:output_type -> arbe.v1.ReadSandboxPathResponse
+	26, // 40: arbe.v1.SandboxService.GetSandboxChanges:output_type -> arbe.v1.GetSandboxChangesResponse
+	31, // [31:41] is the sub-list for method output_type
+	21, // [21:31] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_sandbox_proto_init() }
@@ -1540,7 +1890,7 @@ func file_arbe_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_sandbox_proto_rawDesc), len(file_arbe_v1_sandbox_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -57,6 +57,12 @@ const (
 	// SandboxServiceOpenPreviewProcedure is the fully-qualified name of the SandboxService's
 	// OpenPreview RPC.
 	SandboxServiceOpenPreviewProcedure = "/arbe.v1.SandboxService/OpenPreview"
+	// SandboxServiceReadSandboxPathProcedure is the fully-qualified name of the SandboxService's
+	// ReadSandboxPath RPC.
+	SandboxServiceReadSandboxPathProcedure = "/arbe.v1.SandboxService/ReadSandboxPath"
+	// SandboxServiceGetSandboxChangesProcedure is the fully-qualified name of the SandboxService's
+	// GetSandboxChanges RPC.
+	SandboxServiceGetSandboxChangesProcedure = "/arbe.v1.SandboxService/GetSandboxChanges"
 )
 
 // SandboxServiceClient is a client for the arbe.v1.SandboxService service.
@@ -87,6 +93,14 @@ type SandboxServiceClient interface {
 	// within a minute. Whoever opens it can then see the preview for twelve hours, on behalf of the caller, and only while the
 	// caller's credential is valid.
 	OpenPreview(context.Context, *v1.OpenPreviewRequest) (*v1.OpenPreviewResponse, error)
+	// ReadSandboxPath returns what is at a path of the working tree of a thread's sandbox: a folder with its files, or a file with its
+	// bytes. Values of secrets that the commands of the sandbox receive are replaced, without changing the length. Like
+	// GetSandboxChanges, it neither builds nor starts a sandbox. If none is running, the error is a failed_precondition with the
+	// reason NO_SANDBOX. The sandbox resolves the path. If it leads out of the working tree, the error is an invalid_argument.
+	ReadSandboxPath(context.Context, *v1.ReadSandboxPathRequest) (*connect.ServerStreamForClient[v1.ReadSandboxPathResponse], error)
+	// GetSandboxChanges compares the working tree of a thread's sandbox with the commits at which its repositories were cloned. If it
+	// has no repository, the error is a failed_precondition.
+	GetSandboxChanges(context.Context, *v1.GetSandboxChangesRequest) (*v1.GetSandboxChangesResponse, error)
 }
 
 // NewSandboxServiceClient constructs a client for the arbe.v1.SandboxService service. By default,
@@ -152,6 +166,20 @@ func NewSandboxServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(sandboxServiceMethods.ByName("OpenPreview")),
 			connect.WithClientOptions(opts...),
 		),
+		readSandboxPath: connect.NewClient[v1.ReadSandboxPathRequest, v1.ReadSandboxPathResponse](
+			httpClient,
+			baseURL+SandboxServiceReadSandboxPathProcedure,
+			connect.WithSchema(sandboxServiceMethods.ByName("ReadSandboxPath")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		getSandboxChanges: connect.NewClient[v1.GetSandboxChangesRequest, v1.GetSandboxChangesResponse](
+			httpClient,
+			baseURL+SandboxServiceGetSandboxChangesProcedure,
+			connect.WithSchema(sandboxServiceMethods.ByName("GetSandboxChanges")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -165,6 +193,8 @@ type sandboxServiceClient struct {
 	listSandboxAccounts *connect.Client[v1.ListSandboxAccountsRequest, v1.ListSandboxAccountsResponse]
 	wakeSandbox         *connect.Client[v1.WakeSandboxRequest, v1.WakeSandboxResponse]
 	openPreview         *connect.Client[v1.OpenPreviewRequest, v1.OpenPreviewResponse]
+	readSandboxPath     *connect.Client[v1.ReadSandboxPathRequest, v1.ReadSandboxPathResponse]
+	getSandboxChanges   *connect.Client[v1.GetSandboxChangesRequest, v1.GetSandboxChangesResponse]
 }
 
 // GetSandbox calls arbe.v1.SandboxService.GetSandbox.
@@ -235,6 +265,20 @@ func (c *sandboxServiceClient) OpenPreview(ctx context.Context, req *v1.OpenPrev
 	return nil, err
 }
 
+// ReadSandboxPath calls arbe.v1.SandboxService.ReadSandboxPath.
+func (c *sandboxServiceClient) ReadSandboxPath(ctx context.Context, req *v1.ReadSandboxPathRequest) (*connect.ServerStreamForClient[v1.ReadSandboxPathResponse], error) {
+	return c.readSandboxPath.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// GetSandboxChanges calls arbe.v1.SandboxService.GetSandboxChanges.
+func (c *sandboxServiceClient) GetSandboxChanges(ctx context.Context, req *v1.GetSandboxChangesRequest) (*v1.GetSandboxChangesResponse, error) {
+	response, err := c.getSandboxChanges.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // SandboxServiceHandler is an implementation of the arbe.v1.SandboxService service.
 type SandboxServiceHandler interface {
 	// GetSandbox returns one sandbox.
@@ -263,6 +307,14 @@ type SandboxServiceHandler interface {
 	// within a minute. Whoever opens it can then see the preview for twelve hours, on behalf of the caller, and only while the
 	// caller's credential is valid.
 	OpenPreview(context.Context, *v1.OpenPreviewRequest) (*v1.OpenPreviewResponse, error)
+	// ReadSandboxPath returns what is at a path of the working tree of a thread's sandbox: a folder with its files, or a file with its
+	// bytes. Values of secrets that the commands of the sandbox receive are replaced, without changing the length. Like
+	// GetSandboxChanges, it neither builds nor starts a sandbox. If none is running, the error is a failed_precondition with the
+	// reason NO_SANDBOX. The sandbox resolves the path. If it leads out of the working tree, the error is an invalid_argument.
+	ReadSandboxPath(context.Context, *v1.ReadSandboxPathRequest, *connect.ServerStream[v1.ReadSandboxPathResponse]) error
+	// GetSandboxChanges compares the working tree of a thread's sandbox with the commits at which its repositories were cloned. If it
+	// has no repository, the error is a failed_precondition.
+	GetSandboxChanges(context.Context, *v1.GetSandboxChangesRequest) (*v1.GetSandboxChangesResponse, error)
 }
 
 // NewSandboxServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -324,6 +376,20 @@ func NewSandboxServiceHandler(svc SandboxServiceHandler, opts ...connect.Handler
 		connect.WithSchema(sandboxServiceMethods.ByName("OpenPreview")),
 		connect.WithHandlerOptions(opts...),
 	)
+	sandboxServiceReadSandboxPathHandler := connect.NewServerStreamHandlerSimple(
+		SandboxServiceReadSandboxPathProcedure,
+		svc.ReadSandboxPath,
+		connect.WithSchema(sandboxServiceMethods.ByName("ReadSandboxPath")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	sandboxServiceGetSandboxChangesHandler := connect.NewUnaryHandlerSimple(
+		SandboxServiceGetSandboxChangesProcedure,
+		svc.GetSandboxChanges,
+		connect.WithSchema(sandboxServiceMethods.ByName("GetSandboxChanges")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/arbe.v1.SandboxService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case SandboxServiceGetSandboxProcedure:
@@ -342,6 +408,10 @@ func NewSandboxServiceHandler(svc SandboxServiceHandler, opts ...connect.Handler
 			sandboxServiceWakeSandboxHandler.ServeHTTP(w, r)
 		case SandboxServiceOpenPreviewProcedure:
 			sandboxServiceOpenPreviewHandler.ServeHTTP(w, r)
+		case SandboxServiceReadSandboxPathProcedure:
+			sandboxServiceReadSandboxPathHandler.ServeHTTP(w, r)
+		case SandboxServiceGetSandboxChangesProcedure:
+			sandboxServiceGetSandboxChangesHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -381,4 +451,12 @@ func (UnimplementedSandboxServiceHandler) WakeSandbox(context.Context, *v1.WakeS
 
 func (UnimplementedSandboxServiceHandler) OpenPreview(context.Context, *v1.OpenPreviewRequest) (*v1.OpenPreviewResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.SandboxService.OpenPreview is not implemented"))
+}
+
+func (UnimplementedSandboxServiceHandler) ReadSandboxPath(context.Context, *v1.ReadSandboxPathRequest, *connect.ServerStream[v1.ReadSandboxPathResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.SandboxService.ReadSandboxPath is not implemented"))
+}
+
+func (UnimplementedSandboxServiceHandler) GetSandboxChanges(context.Context, *v1.GetSandboxChangesRequest) (*v1.GetSandboxChangesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.SandboxService.GetSandboxChanges is not implemented"))
 }

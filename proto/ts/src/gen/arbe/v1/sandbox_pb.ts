@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/sandbox.proto.
  */
 export const file_arbe_v1_sandbox: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3NhbmRib3gucHJvdG8SB2FyYmUudjEijQIKB1NhbmRib3gSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSEAoIcHJvdmlkZXIYBCABKAkSDgoGc3RhdHVzGAUgASgJEhEKCWVwaGVtZXJhbBgGIAEoCBIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxkZXN0cm95ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKA3VzZRgJIAEoCzITLmFyYmUudjEuU2FuZGJveFVzZRITCgtvd25fYWNjb3VudBgKIAEoCCLSAQoKU2FuZGJveFVzZRIYChBlbnZpcm9ubWVudF9uYW1lGAEgASgJEisKB3VzZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCHNhdmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgx0aHJlYWRfY291bnQYBCABKAUSJQoHdGhyZWFkcxgFIAMoCzIULmFyYmUudjEuTmFtZWRUaHJlYWQSEgoKZGlza19ieXRlcxgGIAEoAyIqChFHZXRTYW5kYm94UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIjcKEkdldFNhbmRib3hSZXNwb25zZRIhCgdzYW5kYm94GAEgASgLMhAuYXJiZS52MS5TYW5kYm94IrkBChRMaXN0U2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABBIaCglpZF9wcmVmaXgYBCABKAlCB7pIBHICGEASGQoIcHJvdmlkZXIYBSABKAlCB7pIBHICGEASEAoIZXhpc3RpbmcYBiABKAgidwoVTGlzdFNhbmRib3hlc1Jlc3BvbnNlEiMKCXNhbmRib3hlcxgBIAMoCzIQLmFyYmUudjEuU2FuZGJveBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSIAoEZGlzaxgDIAEoCzISLmFyYmUudjEuSG91c2VEaXNrIkwKCUhvdXNlRGlzaxIVCg1zYW5kYm94X2J5dGVzGAEgASgDEhQKDGNhY2hlZF9ieXRlcxgCIAEoAxISCgptb3N0X2J5dGVzGAMgASgDIi0KFEdldFNhbmRib3hMb2dSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiuQEKFUdldFNhbmRib3hMb2dSZXNwb25zZRIjCgVzdGVwcxgBIAMoCzIULmFyYmUudjEuU2FuZGJveFN0ZXASKwoHdXNlZF9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIc2F2ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKBXNhdmVkGAQgAygLMhEuYXJiZS52MS5UcmVlUGFydCJTCgtTYW5kYm94U3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkiOAoZUmVjb25jaWxlU2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIksKGlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlEi0KCXNhbmRib3hlcxgBIAMoCzIaLmFyYmUudjEuUmVjb25jaWxlZFNhbmRib3giSAoRUmVjb25jaWxlZFNhbmRib3gSIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveBIQCghsaXZlbmVzcxgCIAEoCSI/ChVEZXN0cm95U2FuZGJveFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIPCgdkaXNjYXJkGAIgASgIIjsKFkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveCI5ChpMaXN0U2FuZGJveEFjY291bnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIkgKG0xpc3RTYW5kYm94QWNjb3VudHNSZXNwb25zZRIpCghhY2NvdW50cxgBIAMoCzIXLmFyYmUudjEuU2FuZGJveEFjY291bnQiZwoOU2FuZGJveEFjY291bnQSDgoGZHJpdmVyGAEgASgJEhMKC3NlY3JldF9uYW1lGAIgASgJEgsKA3NldBgDIAEoCBIQCghvcGVyYXRvchgEIAEoCBIRCglzYW5kYm94ZXMYBSABKAUiMgoSV2FrZVNhbmRib3hSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAIjoKE1dha2VTYW5kYm94UmVzcG9uc2USEgoKc2FuZGJveF9pZBgBIAEoCRIPCgdzdGFydGVkGAIgASgIIk0KEk9wZW5QcmV2aWV3UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIZCgRwb3J0GAIgASgFQgu6SAgaBhj//wMoASJSChNPcGVuUHJldmlld1Jlc3BvbnNlEgsKA3VybBgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcDK1BQoOU2FuZGJveFNlcnZpY2USSgoKR2V0U2FuZGJveBIaLmFyYmUudjEuR2V0U2FuZGJveFJlcXVlc3QaGy5hcmJlLnYxLkdldFNhbmRib3hSZXNwb25zZSIDkAIBElMKDUxpc3RTYW5kYm94ZXMSHS5hcmJlLnYxLkxpc3RTYW5kYm94ZXNSZXF1ZXN0Gh4uYXJiZS52MS5MaXN0U2FuZGJveGVzUmVzcG9uc2UiA5ACARJTCg1HZXRTYW5kYm94TG9nEh0uYXJiZS52MS5HZXRTYW5kYm94TG9nUmVxdWVzdBoeLmFyYmUudjEuR2V0U2FuZGJveExvZ1Jlc3BvbnNlIgOQAgESXQoSUmVjb25jaWxlU2FuZGJveGVzEiIuYXJiZS52MS5SZWNvbmNpbGVTYW5kYm94ZXNSZXF1ZXN0GiMuYXJiZS52MS5SZWNvbmNpbGVTYW5kYm94ZXNSZXNwb25zZRJRCg5EZXN0cm95U2FuZGJveBIeLmFyYmUudjEuRGVzdHJveVNhbmRib3hSZXF1ZXN0Gh8uYXJiZS52MS5EZXN0cm95U2FuZGJveFJlc3BvbnNlEmUKE0xpc3RTYW5kYm94QWNjb3VudHMSIy5hcmJlLnYxLkxpc3RTYW5kYm94QWNjb3VudHNSZXF1ZXN0GiQuYXJiZS52MS5MaXN0U2FuZGJveEFjY291bnRzUmVzcG9uc2UiA5ACARJKCgtXYWtlU2FuZGJveBIbLmFyYmUudjEuV2FrZVNhbmRib3hSZXF1ZXN0GhwuYXJiZS52MS5XYWtlU2FuZGJveFJlc3BvbnNlMAESSAoLT3BlblByZXZpZXcSGy5hcmJlLnYxLk9wZW5QcmV2aWV3UmVxdWVzdBocLmFyYmUudjEuT3BlblByZXZpZXdSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_entry, file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChVhcmJlL3YxL3NhbmRib3gucHJvdG8SB2FyYmUudjEijQIKB1NhbmRib3gSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSEAoIcHJvdmlkZXIYBCABKAkSDgoGc3RhdHVzGAUgASgJEhEKCWVwaGVtZXJhbBgGIAEoCBIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxkZXN0cm95ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKA3VzZRgJIAEoCzITLmFyYmUudjEuU2FuZGJveFVzZRITCgtvd25fYWNjb3VudBgKIAEoCCLSAQoKU2FuZGJveFVzZRIYChBlbnZpcm9ubWVudF9uYW1lGAEgASgJEisKB3VzZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCHNhdmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgx0aHJlYWRfY291bnQYBCABKAUSJQoHdGhyZWFkcxgFIAMoCzIULmFyYmUudjEuTmFtZWRUaHJlYWQSEgoKZGlza19ieXRlcxgGIAEoAyIqChFHZXRTYW5kYm94UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIjcKEkdldFNhbmRib3hSZXNwb25zZRIhCgdzYW5kYm94GAEgASgLMhAuYXJiZS52MS5TYW5kYm94IrkBChRMaXN0U2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABBIaCglpZF9wcmVmaXgYBCABKAlCB7pIBHICGEASGQoIcHJvdmlkZXIYBSABKAlCB7pIBHICGEASEAoIZXhpc3RpbmcYBiABKAgidwoVTGlzdFNhbmRib3hlc1Jlc3BvbnNlEiMKCXNhbmRib3hlcxgBIAMoCzIQLmFyYmUudjEuU2FuZGJveBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSIAoEZGlzaxgDIAEoCzISLmFyYmUudjEuSG91c2VEaXNrIkwKCUhvdXNlRGlzaxIVCg1zYW5kYm94X2J5dGVzGAEgASgDEhQKDGNhY2hlZF9ieXRlcxgCIAEoAxISCgptb3N0X2J5dGVzGAMgASgDIi0KFEdldFNhbmRib3hMb2dSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiuQEKFUdldFNhbmRib3hMb2dSZXNwb25zZRIjCgVzdGVwcxgBIAMoCzIULmFyYmUudjEuU2FuZGJveFN0ZXASKwoHdXNlZF9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIc2F2ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKBXNhdmVkGAQgAygLMhEuYXJiZS52MS5UcmVlUGFydCJTCgtTYW5kYm94U3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkiOAoZUmVjb25jaWxlU2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIksKGlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlEi0KCXNhbmRib3hlcxgBIAMoCzIaLmFyYmUudjEuUmVjb25jaWxlZFNhbmRib3giSAoRUmVjb25jaWxlZFNhbmRib3gSIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveBIQCghsaXZlbmVzcxgCIAEoCSI/ChVEZXN0cm95U2FuZGJveFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIPCgdkaXNjYXJkGAIgASgIIjsKFkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveCI5ChpMaXN0U2FuZGJveEFjY291bnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIkgKG0xpc3RTYW5kYm94QWNjb3VudHNSZXNwb25zZRIpCghhY2NvdW50cxgBIAMoCzIXLmFyYmUudjEuU2FuZGJveEFjY291bnQiZwoOU2FuZGJveEFjY291bnQSDgoGZHJpdmVyGAEgASgJEhMKC3NlY3JldF9uYW1lGAIgASgJEgsKA3NldBgDIAEoCBIQCghvcGVyYXRvchgEIAEoCBIRCglzYW5kYm94ZXMYBSABKAUiMgoSV2FrZVNhbmRib3hSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAIjoKE1dha2VTYW5kYm94UmVzcG9uc2USEgoKc2FuZGJveF9pZBgBIAEoCRIPCgdzdGFydGVkGAIgASgIIk0KEk9wZW5QcmV2aWV3UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIZCgRwb3J0GAIgASgFQgu6SAgaBhj//wMoASJSChNPcGVuUHJldmlld1Jlc3BvbnNlEgsKA3VybBgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJqChZSZWFkU2FuZGJveFBhdGhSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhYKBHBhdGgYAiABKAlCCLpIBXIDKIAgEhoKCW1heF9ieXRlcxgDIAEoA0IHukgEIgIoACKBAQoXUmVhZFNhbmRib3hQYXRoUmVzcG9uc2USIgoEZmlsZRgBIAEoCzIULmFyYmUudjEuU2FuZGJveEZpbGUSIwoFZmlsZXMYAiADKAsyFC5hcmJlLnYxLlNhbmRib3hGaWxlEgwKBG1vcmUYAyABKAgSDwoHY29udGVudBgEIAEoDCJnCgtTYW5kYm94RmlsZRIMCgRuYW1lGAEgASgJEgwKBGtpbmQYAiABKAkSDAoEc2l6ZRgDIAEoAxIuCgpjaGFuZ2VkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI4ChhHZXRTYW5kYm94Q2hhbmdlc1JlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiSgoZR2V0U2FuZGJveENoYW5nZXNSZXNwb25zZRINCgVwYXRjaBgBIAEoDBIMCgRtb3JlGAIgASgIEhAKCGxlZnRfb3V0GAMgASgFMvMGCg5TYW5kYm94U2VydmljZRJKCgpHZXRTYW5kYm94EhouYXJiZS52MS5HZXRTYW5kYm94UmVxdWVzdBobLmFyYmUudjEuR2V0U2FuZGJveFJlc3BvbnNlIgOQAgESUwoNTGlzdFNhbmRib3hlcxIdLmFyYmUudjEuTGlzdFNhbmRib3hlc1JlcXVlc3QaHi5hcmJlLnYxLkxpc3RTYW5kYm94ZXNSZXNwb25zZSIDkAIBElMKDUdldFNhbmRib3hMb2cSHS5hcmJlLnYxLkdldFNhbmRib3hMb2dSZXF1ZXN0Gh4uYXJiZS52MS5HZXRTYW5kYm94TG9nUmVzcG9uc2UiA5ACARJdChJSZWNvbmNpbGVTYW5kYm94ZXMSIi5hcmJlLnYxLlJlY29uY2lsZVNhbmRib3hlc1JlcXVlc3QaIy5hcmJlLnYxLlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlElEKDkRlc3Ryb3lTYW5kYm94Eh4uYXJiZS52MS5EZXN0cm95U2FuZGJveFJlcXVlc3QaHy5hcmJlLnYxLkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USZQoTTGlzdFNhbmRib3hBY2NvdW50cxIjLmFyYmUudjEuTGlzdFNhbmRib3hBY2NvdW50c1JlcXVlc3QaJC5hcmJlLnYxLkxpc3RTYW5kYm94QWNjb3VudHNSZXNwb25zZSIDkAIBEkoKC1dha2VTYW5kYm94EhsuYXJiZS52MS5XYWtlU2FuZGJveFJlcXVlc3QaHC5hcmJlLnYxLldha2VTYW5kYm94UmVzcG9uc2UwARJICgtPcGVuUHJldmlldxIbLmFyYmUudjEuT3BlblByZXZpZXdSZXF1ZXN0GhwuYXJiZS52MS5PcGVuUHJldmlld1Jlc3BvbnNlElsKD1JlYWRTYW5kYm94UGF0aBIfLmFyYmUudjEuUmVhZFNhbmRib3hQYXRoUmVxdWVzdBogLmFyYmUudjEuUmVhZFNhbmRib3hQYXRoUmVzcG9uc2UiA5ACATABEl8KEUdldFNhbmRib3hDaGFuZ2VzEiEuYXJiZS52MS5HZXRTYW5kYm94Q2hhbmdlc1JlcXVlc3QaIi5hcmJlLnYxLkdldFNhbmRib3hDaGFuZ2VzUmVzcG9uc2UiA5ACAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_entry, file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Sandbox is a machine with a working tree, built from an environment.
@@ -663,6 +663,170 @@ export const OpenPreviewResponseSchema: GenMessage<OpenPreviewResponse> = /*@__P
   messageDesc(file_arbe_v1_sandbox, 21);
 
 /**
+ * @generated from message arbe.v1.ReadSandboxPathRequest
+ */
+export type ReadSandboxPathRequest = Message<"arbe.v1.ReadSandboxPathRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * Absolute, or relative to the working tree. Empty means the tree itself.
+   *
+   * @generated from field: string path = 2;
+   */
+  path: string;
+
+  /**
+   * Return only this many bytes from the beginning of a file. 0 means the whole file, which may have up to 256 MiB.
+   *
+   * @generated from field: int64 max_bytes = 3;
+   */
+  maxBytes: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.ReadSandboxPathRequest.
+ * Use `create(ReadSandboxPathRequestSchema)` to create a new message.
+ */
+export const ReadSandboxPathRequestSchema: GenMessage<ReadSandboxPathRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 22);
+
+/**
+ * @generated from message arbe.v1.ReadSandboxPathResponse
+ */
+export type ReadSandboxPathResponse = Message<"arbe.v1.ReadSandboxPathResponse"> & {
+  /**
+   * What is at the path, after links. Set in the first message. Its name is its path, relative to the working tree; "." is the tree
+   * itself.
+   *
+   * @generated from field: arbe.v1.SandboxFile file = 1;
+   */
+  file?: SandboxFile | undefined;
+
+  /**
+   * The files of a folder, at most 1000: folders first, then by name. Set in the first message.
+   *
+   * @generated from field: repeated arbe.v1.SandboxFile files = 2;
+   */
+  files: SandboxFile[];
+
+  /**
+   * Whether the folder has more files.
+   *
+   * @generated from field: bool more = 3;
+   */
+  more: boolean;
+
+  /**
+   * The bytes of a file, in the messages after the first.
+   *
+   * @generated from field: bytes content = 4;
+   */
+  content: Uint8Array;
+};
+
+/**
+ * Describes the message arbe.v1.ReadSandboxPathResponse.
+ * Use `create(ReadSandboxPathResponseSchema)` to create a new message.
+ */
+export const ReadSandboxPathResponseSchema: GenMessage<ReadSandboxPathResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 23);
+
+/**
+ * SandboxFile is a file of a sandbox.
+ *
+ * @generated from message arbe.v1.SandboxFile
+ */
+export type SandboxFile = Message<"arbe.v1.SandboxFile"> & {
+  /**
+   * In a name that is not UTF-8, U+FFFD stands for the other bytes.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * "file", "folder", "link" or "special", which is a pipe, a socket or a device.
+   *
+   * @generated from field: string kind = 2;
+   */
+  kind: string;
+
+  /**
+   * In bytes.
+   *
+   * @generated from field: int64 size = 3;
+   */
+  size: bigint;
+
+  /**
+   * Set for the files of a folder.
+   *
+   * @generated from field: google.protobuf.Timestamp changed_at = 4;
+   */
+  changedAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.SandboxFile.
+ * Use `create(SandboxFileSchema)` to create a new message.
+ */
+export const SandboxFileSchema: GenMessage<SandboxFile> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 24);
+
+/**
+ * @generated from message arbe.v1.GetSandboxChangesRequest
+ */
+export type GetSandboxChangesRequest = Message<"arbe.v1.GetSandboxChangesRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+};
+
+/**
+ * Describes the message arbe.v1.GetSandboxChangesRequest.
+ * Use `create(GetSandboxChangesRequestSchema)` to create a new message.
+ */
+export const GetSandboxChangesRequestSchema: GenMessage<GetSandboxChangesRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 25);
+
+/**
+ * @generated from message arbe.v1.GetSandboxChangesResponse
+ */
+export type GetSandboxChangesResponse = Message<"arbe.v1.GetSandboxChangesResponse"> & {
+  /**
+   * A patch without the content of binary files; empty if nothing has changed. It includes new files that git does not ignore.
+   *
+   * @generated from field: bytes patch = 1;
+   */
+  patch: Uint8Array;
+
+  /**
+   * Whether this is only the beginning of the patch, which has at most 4 MiB.
+   *
+   * @generated from field: bool more = 2;
+   */
+  more: boolean;
+
+  /**
+   * The number of files and folders that the patch leaves out because they are too large or cannot be read.
+   *
+   * @generated from field: int32 left_out = 3;
+   */
+  leftOut: number;
+};
+
+/**
+ * Describes the message arbe.v1.GetSandboxChangesResponse.
+ * Use `create(GetSandboxChangesResponseSchema)` to create a new message.
+ */
+export const GetSandboxChangesResponseSchema: GenMessage<GetSandboxChangesResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 26);
+
+/**
  * SandboxService manages sandboxes. No call creates one directly: the first command of a thread does.
  *
  * @generated from service arbe.v1.SandboxService
@@ -757,6 +921,30 @@ export const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof OpenPreviewRequestSchema;
     output: typeof OpenPreviewResponseSchema;
+  },
+  /**
+   * ReadSandboxPath returns what is at a path of the working tree of a thread's sandbox: a folder with its files, or a file with its
+   * bytes. Values of secrets that the commands of the sandbox receive are replaced, without changing the length. Like
+   * GetSandboxChanges, it neither builds nor starts a sandbox. If none is running, the error is a failed_precondition with the
+   * reason NO_SANDBOX. The sandbox resolves the path. If it leads out of the working tree, the error is an invalid_argument.
+   *
+   * @generated from rpc arbe.v1.SandboxService.ReadSandboxPath
+   */
+  readSandboxPath: {
+    methodKind: "server_streaming";
+    input: typeof ReadSandboxPathRequestSchema;
+    output: typeof ReadSandboxPathResponseSchema;
+  },
+  /**
+   * GetSandboxChanges compares the working tree of a thread's sandbox with the commits at which its repositories were cloned. If it
+   * has no repository, the error is a failed_precondition.
+   *
+   * @generated from rpc arbe.v1.SandboxService.GetSandboxChanges
+   */
+  getSandboxChanges: {
+    methodKind: "unary";
+    input: typeof GetSandboxChangesRequestSchema;
+    output: typeof GetSandboxChangesResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_arbe_v1_sandbox, 0);
