@@ -92,10 +92,11 @@ func withAgent(ctx context.Context, r *http.Request) context.Context {
 	return context.WithValue(ctx, agentKey{}, r.UserAgent())
 }
 
-// asCaller sends the browser's session and name with every call.
+// asCaller sends the browser's session and name with every call, and that a page makes it.
 type asCaller struct{}
 
 func (asCaller) show(ctx context.Context, h http.Header) {
+	h.Set(arbev1.PagesHeader, "1")
 	if session, _ := ctx.Value(sessionKey{}).(string); session != "" {
 		// Use the cookie name that the services accept whether or not browsers use https.
 		h.Set("Cookie", (&http.Cookie{Name: "__Host-" + sessionCookie, Value: session}).String())

@@ -10,13 +10,13 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
+// agentCreate is the older way to create a bot. [botCreate] does the same with more settings.
 func agentCreate(a *app) *cobra.Command {
 	var req arbev1.CreateAgentRequest
 	cmd := &cobra.Command{
-		Use:     "create NAME",
-		Short:   "Create a bot in a house",
-		Example: "  arbe key create ci --agent $(arbe agent create builder --runtime pi -q)",
-		Args:    takes(1, 1, "a name"),
+		Use:   "create NAME",
+		Short: "Create a bot in a house",
+		Args:  takes(1, 1, "a name"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
 			req.Name = args[0]
 			if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {

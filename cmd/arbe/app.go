@@ -78,8 +78,8 @@ type row struct {
 	columns []string
 }
 
-// list prints rows: ids with --quiet, one JSON array with --json, else a table. The table has a header only on a
-// terminal, because a script would take the header for a row.
+// list prints rows: ids with --quiet, one JSON array with --json, else a table. On a terminal, the table has a header and fits
+// the width. Elsewhere it has no header, because a script would take it for a row, and nothing is cut.
 func (a *app) list(header []string, rows []row) error {
 	if a.json {
 		views := make([]any, len(rows))
@@ -88,16 +88,19 @@ func (a *app) list(header []string, rows []row) error {
 		}
 		return a.printJSON(views)
 	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	if !a.quiet && len(rows) > 0 && isTerminal(a.out) {
-		fmt.Fprintln(w, strings.Join(header, "\t"))
-	}
 	for _, r := range rows {
-		if a.quiet {
-			r.columns = []string{r.id}
-		}
 		for i, c := range r.columns {
 			r.columns[i] = export.OneLine(c)
+		}
+	}
+	if !a.quiet && len(rows) > 0 && isTerminal(a.out) {
+		_, err := io.WriteString(a.out, tableFor(header, rows, columnsOf(a.out)))
+		return err
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		if a.quiet {
+			r.columns = []string{export.OneLine(r.id)}
 		}
 		fmt.Fprintln(w, strings.Join(r.columns, "\t"))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,10 +17,11 @@ import (
 func authStatus(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show which server and credential are in use, and why",
-		Long: "Show which server and which credential arbe commands use here, what chose them, and whether the server\n" +
-			"accepts them. It never prints the credential. It fails when you are not logged in.",
-		Args: takes(0, 0, ""),
+		Short: "Show who you are, which server and credential are in use, and why",
+		Long: "Show which server and which credential arbe commands use here, what chose them, whether the server accepts\n" +
+			"them, and who you are there. It never prints the credential. It fails when you are not logged in.",
+		Example: "  arbe auth status --jq .agent.id",
+		Args:    takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
 			t, err := a.target()
 			if err != nil {
@@ -31,11 +33,18 @@ func authStatus(a *app) *cobra.Command {
 				Credential string        `json:"credential,omitempty"` // where it is stored
 				Profile    string        `json:"profile,omitempty"`
 				Agent      *export.Agent `json:"agent,omitempty"`
+
+				Kind      string     `json:"credential_kind,omitempty"`
+				HouseID   string     `json:"house_id,omitempty"`
+				ThreadID  string     `json:"thread_id,omitempty"`
+				Scopes    []string   `json:"scopes,omitempty"`
+				ExpiresAt *time.Time `json:"expires_at,omitempty"`
 			}{Host: t.Host, Why: t.Why, Credential: t.Credential, Profile: t.Profile}
 			who, callErr := c.Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
 			if callErr == nil {
 				agent := export.ViewAgent(who.GetAgent())
-				view.Agent = &agent
+				view.Agent, view.Kind, view.HouseID, view.ThreadID = &agent, who.GetCredential(), who.GetHouseId(), who.GetThreadId()
+				view.Scopes, view.ExpiresAt = who.GetScopes(), export.Optional(who.GetExpiresAt())
 			}
 			err = a.show(view.Host, view, func() string {
 				var b strings.Builder
@@ -44,7 +53,13 @@ func authStatus(a *app) *cobra.Command {
 				fmt.Fprintf(w, "chosen by\t%s\n", view.Why)
 				fmt.Fprintf(w, "credential\t%s\n", first(view.Credential, "none"))
 				if view.Agent != nil {
-					fmt.Fprintf(w, "you are\t%s (%s)\n", export.OneLine(view.Agent.Name), view.Agent.Kind)
+					fmt.Fprintf(w, "you are\t%s (%s)\nagent\t%s\n", export.OneLine(view.Agent.Name), view.Agent.Kind, view.Agent.ID)
+				}
+				switch {
+				case view.ThreadID != "":
+					fmt.Fprintf(w, "valid for\tthread %s: %s\n", view.ThreadID, strings.Join(view.Scopes, ", "))
+				case view.HouseID != "":
+					fmt.Fprintf(w, "valid for\thouse %s\n", view.HouseID)
 				}
 				w.Flush()
 				return b.String()

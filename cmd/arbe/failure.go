@@ -122,6 +122,9 @@ func misusedVerb(cmd *cobra.Command, message string) error {
 
 // wrongFlag returns the error for a mistake in a flag. It replaces the parser's message, which names Go's types and functions.
 func wrongFlag(cmd *cobra.Command, err error) error {
+	if typed := cmd.Flags().Args(); cmd.HasSubCommands() && len(typed) > 0 {
+		return unknownVerb(cmd, typed[0]) // the flag belongs to it: arbe ls -l
+	}
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
 		return misusedVerb(cmd, err.Error())

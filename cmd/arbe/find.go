@@ -44,9 +44,9 @@ var (
 	threadKind      = kind{"thread", "threads", "arbe thread list", shortID, matchingThreads}
 	environmentKind = kind{"environment", "environments", "arbe env list", shortID, environmentsOf}
 	sandboxKind     = kind{"sandbox", "sandboxes", "arbe sandbox list", shortID, matchingSandboxes}
-	agentKind       = kind{"agent", "agents", "arbe agent list", uuidID, agentsOf}
+	agentKind       = kind{"agent", "agents", "arbe member list", uuidID, agentsOf}
 	botKind         = kind{"bot", "bots", "arbe bot list", uuidID, botsNamed}
-	addresseeKind   = kind{"person or bot", "people and bots", "arbe agent list", uuidID, addressed}
+	addresseeKind   = kind{"person or bot", "people and bots", "arbe member list", uuidID, addressed}
 	keyKind         = kind{"API key", "API keys", "arbe key list", shortID, keysNamed}
 	artifactKind    = kind{"artifact", "artifacts", "arbe artifact list", shortID, matchingArtifacts}
 	inviteKind      = kind{"invite", "invites", "arbe invite list", shortID, invitesOf}

@@ -1,12 +1,6 @@
 package main
 
-import (
-	"fmt"
-
-	"github.com/spf13/cobra"
-
-	"github.com/arbe-dev/arbe/internal/fault"
-)
+import "github.com/spf13/cobra"
 
 // group combines verbs under one verb: "arbe thread …".
 func group(a *app, use, short string, verbs ...func(*app) *cobra.Command) *cobra.Command {
@@ -25,13 +19,23 @@ func makeGroup(g *cobra.Command) {
 		if len(args) == 0 {
 			return nil
 		}
-		message := fmt.Sprintf("%s has no verb %q", cmd.CommandPath(), args[0])
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			return fault.New(fault.Invalid, message, fmt.Sprintf("did you mean %s %s?", cmd.CommandPath(), near[0]))
-		}
-		return misusedVerb(cmd, message)
+		return unknownVerb(cmd, args[0])
 	}
-	g.SuggestionsMinimumDistance = 2
 	g.DisableFlagsInUseLine = true
 	g.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+}
+
+// oldName returns a verb under an older name, which works as before but is not in the help. It says the name that replaces it:
+// see docs/compatibility.md.
+func oldName(verb func(*app) *cobra.Command, instead string) func(*app) *cobra.Command {
+	return func(a *app) *cobra.Command {
+		cmd := verb(a)
+		cmd.Hidden = true
+		run := cmd.RunE
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.say("%s is an older name; use arbe %s", cmd.CommandPath(), instead)
+			return run(cmd, args)
+		}
+		return cmd
+	}
 }

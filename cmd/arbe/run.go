@@ -36,6 +36,7 @@ func runTask(a *app) *cobra.Command {
 			"  arbe run --repo https://github.com/octocat/hello-world 'fix the build'\n" +
 			"  arbe run --agent @codex --detach -q 'upgrade the dependencies'\n" +
 			"  arbe run --thread th4w7q2m9x --sandbox parent 'review what changed'",
+		Args: isTask,
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
 			if req.Task, err = a.question(ctx, args); err != nil {
 				return err

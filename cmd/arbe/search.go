@@ -63,6 +63,9 @@ func search(a *app) *cobra.Command {
 			if n := found.GetPending(); n > 0 {
 				a.say("%d entries were written a moment ago and are not found yet", n)
 			}
+			if len(rows) == 0 {
+				a.say("no entry was found")
+			}
 			return a.list([]string{"ENTRY", "THREAD", "AUTHOR", "WRITTEN", "TEXT"}, rows)
 		}),
 	}

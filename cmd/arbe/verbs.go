@@ -37,15 +37,18 @@ func house(a *app) *cobra.Command {
 }
 
 func member(a *app) *cobra.Command {
-	return group(a, "member", "List, invite and remove the people and bots of a house", memberList, memberInvite, memberRole, memberRemove)
+	return group(a, "member", "List and remove the people and bots of a house, and change their roles", memberList, oldName(memberInvite, "invite create"), memberRole, memberRemove)
 }
 
 func invite(a *app) *cobra.Command {
-	return group(a, "invite", "List and revoke the invites of a house (arbe member invite creates one)", inviteList, inviteRevoke)
+	return group(a, "invite", "Create, list and revoke invites: links with which people join a house", inviteCreate, inviteList, inviteRevoke)
 }
 
+// agent has the older names of what member and bot do.
 func agent(a *app) *cobra.Command {
-	return group(a, "agent", "List the people and bots of a house, and create bots", agentList, agentCreate)
+	g := group(a, "agent", "List the people and bots of a house, and create bots", oldName(agentList, "member list"), oldName(agentCreate, "bot create"))
+	g.Hidden = true
+	return g
 }
 
 func bot(a *app) *cobra.Command {
@@ -74,7 +77,7 @@ func profileGroup(a *app) *cobra.Command {
 }
 
 func auth(a *app) *cobra.Command {
-	return group(a, "auth", "Show who you are and which server you use", authWhoami, authStatus)
+	return group(a, "auth", "Show who you are and which server you use", oldName(authWhoami, "auth status"), authStatus)
 }
 
 func session(a *app) *cobra.Command {

@@ -8,13 +8,9 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
-	"strings"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/validate"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
-
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
@@ -50,15 +46,13 @@ func Handler(s Services) http.Handler {
 	for path, service := range s.mounted(options) {
 		mux.Handle(path, service)
 	}
-	return defaultNext(mux)
+	return defaultNext(onlyKnown(mux))
 }
 
 // StreamsAnswer reports whether the procedure at an HTTP path streams its answer. It is false for an unknown path.
 func StreamsAnswer(path string) bool {
-	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "."))
-	found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
-	method, ok := found.(protoreflect.MethodDescriptor)
-	return err == nil && ok && method.IsStreamingServer()
+	method := methodAt(path)
+	return method != nil && method.IsStreamingServer()
 }
 
 // mounted returns the handlers of all services by their path prefixes.

@@ -179,14 +179,14 @@ func WireError(ctx context.Context, f *fault.Error) *connect.Error {
 // that read only the headers of an answer.
 func addInfo(ctx context.Context, err *connect.Error, f *fault.Error) {
 	info := &arbev1.ErrorInfo{
-		Next: f.Next, Reference: f.Reference, RequestId: logging.Value(ctx, logging.RequestKey),
+		Next: nextFor(ctx, f), Reference: f.Reference, RequestId: logging.Value(ctx, logging.RequestKey),
 		Reason: string(f.Reason()), Domain: fault.Domain,
 	}
 	if detail, failed := connect.NewErrorDetail(info); failed == nil { // this message can always be encoded
 		err.AddDetail(detail)
 	}
 	// A header must be one line of ASCII. The next step may contain other text, such as a name that a person chose.
-	err.Meta().Set(arbev1.NextHeader, headerText(f.Next))
+	err.Meta().Set(arbev1.NextHeader, headerText(info.Next))
 	err.Meta().Set(arbev1.ReasonHeader, info.Reason)
 	if f.Reference != "" {
 		err.Meta().Set(arbev1.ReferenceHeader, f.Reference)
@@ -203,8 +203,14 @@ func headerText(s string) string {
 	}, s)
 }
 
-// answerKey is the context key of the answer's header.
+// answerKey is the context key of an [answerTo].
 type answerKey struct{}
+
+// answerTo describes the answer to a request.
+type answerTo struct {
+	header http.Header
+	verbs  bool // its client gets next steps with verbs of the command line
+}
 
 // defaultNext gives a next step to errors that connect answers before a call reaches the interceptor: a body that is too
 // large or cannot be decoded, and a procedure that does not exist.
@@ -212,13 +218,13 @@ func defaultNext(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(arbev1.NextHeader, correct)
 		w.Header().Set("Cache-Control", "private, no-store") // the answer to a GET is for its caller only
-		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answerKey{}, w.Header())))
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answerKey{}, answerTo{w.Header(), keepsVerbs(r)})))
 	})
 }
 
 // clearNext removes the next step that defaultNext set, because every error that the interceptor converts has its own.
 func clearNext(ctx context.Context) {
-	if header, ok := ctx.Value(answerKey{}).(http.Header); ok {
-		header.Del(arbev1.NextHeader)
+	if a, ok := ctx.Value(answerKey{}).(answerTo); ok {
+		a.header.Del(arbev1.NextHeader)
 	}
 }

@@ -80,7 +80,7 @@ func TestABotNamesAModelThatExists(t *testing.T) {
 	must(t, err)
 	_, err = ada.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: "writer", Model: "openai/gpt-5.1-mni"})
 	refused(t, err, connect.CodeInvalidArgument, `model: OpenAI has no model "gpt-5.1-mni" for this key`)
-	if next := arbev1.ErrorInfoOf(err).GetNext(); !strings.HasPrefix(next, "use gpt-5.1-mini, gpt-5.1;") {
+	if next := arbev1.ErrorInfoOf(err).GetNext(); !strings.HasPrefix(next, "use gpt-5.1-mini, gpt-5.1; to use it although it is not listed: ") {
 		t.Errorf("next is %q", next)
 	}
 	_, err = ada.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: "writer", Model: "nobody/large"})

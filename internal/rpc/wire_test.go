@@ -142,20 +142,72 @@ func TestPlainHTTP(t *testing.T) {
 	t.Run("authenticates before it reads the body", func(t *testing.T) {
 		b.post(t, appendProcedure, "application/json", "", []byte("{{{")).refused(t, 401, connect.CodeUnauthenticated, "nobody is logged in")
 	})
-	t.Run("refuses an unknown procedure or content type", func(t *testing.T) {
-		unknown := b.post(t, "/"+arbev1connect.EntryServiceName+"/Nope", "application/json", b.ada.key, []byte("{}"))
+	t.Run("refuses an unknown content type", func(t *testing.T) {
 		form := b.post(t, appendProcedure, "application/x-www-form-urlencoded", b.ada.key, []byte("a=b"))
-		if unknown.status != http.StatusNotFound || form.status != http.StatusUnsupportedMediaType {
-			t.Errorf("they are %d and %d", unknown.status, form.status)
+		if form.status != http.StatusUnsupportedMediaType {
+			t.Errorf("it is %d", form.status)
 		}
-		unknown.saysNext(t)
 		form.saysNext(t)
 	})
+	for _, path := range []string{"/" + arbev1connect.EntryServiceName + "/Nope", "/arbe.v1.NopeService/Nope", "/arbe.v1.NopeService/", "/" + arbev1connect.EntryServiceName + "/", "/arbe.v1."} {
+		t.Run("refuses the unknown procedure "+path, func(t *testing.T) {
+			unknown := b.post(t, path, "application/json", b.ada.key, []byte("{}"))
+			unknown.refused(t, http.StatusNotFound, connect.CodeUnimplemented, path)
+			if kind, reason := unknown.header.Get("Content-Type"), unknown.header.Get(arbev1.ReasonHeader); kind != "application/json" || reason != "UNIMPLEMENTED" || !bytes.Contains(unknown.body, []byte(`"arbe.v1.ErrorInfo"`)) {
+				t.Errorf("it is %s with the reason %q: %s", kind, reason, unknown.body)
+			}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+path, nil)
+			must(t, err)
+			send(t, req).refused(t, http.StatusNotFound, connect.CodeUnimplemented, path)
+		})
+	}
 	t.Run("leaves no trace of what it refuses", func(t *testing.T) {
 		if after := tail(t); after != before {
 			t.Errorf("the log ended at %d and ends at %d", before, after)
 		}
 	})
+}
+
+// A next step is for the client that gets it: only people who use the command line can follow its verbs.
+func TestNextStepsNameVerbsOnlyToTheCommandLine(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	next := func(t *testing.T, agent string) (inHeader, inDetail string) {
+		t.Helper()
+		threads := arbev1connect.NewThreadServiceClient(&http.Client{Transport: userAgent(agent)}, b.url)
+		ctx, call := connect.NewClientContext(t.Context())
+		call.RequestHeader().Set("Authorization", "Bearer "+b.ada.key)
+		_, err := threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: "nosuchthread"})
+		refused(t, err, connect.CodeNotFound, "there is no thread")
+		failure, _ := errors.AsType[*connect.Error](err)
+		return failure.Meta().Get(arbev1.NextHeader), arbev1.ErrorInfoOf(err).Next
+	}
+	for agent, want := range map[string]string{
+		arbev1.CLIAgent + "/v1.2.3 connect-go/1.21.1": "list the threads with: arbe thread list",
+		aPage:                              "list the threads with: arbe thread list",
+		"arbe-go/v1.2.3 connect-go/1.21.1": "list the threads",
+		"connect-es/2":                     "list the threads",
+		"curl/8":                           "list the threads",
+		"arbe-client-of-mine/1":            "list the threads",
+	} {
+		if header, detail := next(t, agent); header != want || detail != want {
+			t.Errorf("%s is told %q in the header and %q in the detail, want %q", agent, header, detail, want)
+		}
+	}
+}
+
+// aPage stands for the web app, in place of a User-Agent.
+const aPage = "a page"
+
+// userAgent is a transport whose requests have this User-Agent.
+type userAgent string
+
+func (u userAgent) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	if r.Header.Set("User-Agent", string(u)); u == aPage {
+		r.Header.Set(arbev1.PagesHeader, "1")
+	}
+	return http.DefaultTransport.RoundTrip(r)
 }
 
 func TestEveryProtocol(t *testing.T) {
@@ -198,6 +250,9 @@ func TestEveryProtocol(t *testing.T) {
 			}
 			refused(t, tail.Err(), connect.CodeNotFound, "there is no thread")
 			tail.Close()
+			nope := connect.NewClient[arbev1.ListRequest, arbev1.ListResponse](&http.Client{Transport: h2}, b.url+"/arbe.v1.NopeService/Nope", option)
+			_, unknown := nope.CallUnary(ctx, connect.NewRequest(&arbev1.ListRequest{}))
+			refused(t, unknown, connect.CodeUnimplemented, "this server has no procedure")
 		})
 	}
 }

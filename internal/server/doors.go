@@ -43,7 +43,14 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 	mux.Handle(rpc.ArtifactPath, artifacts)
 	mux.Handle(port.Path, of.Ports.Door())
 	s.health.routes(mux)
-	mux.Handle("/", bodies.bound(app, refuseForm))
+	pages := bodies.bound(app, refuseForm)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if rpc.Serves(r) { // a service that does not exist
+			guarded.ServeHTTP(w, r)
+			return
+		}
+		pages.ServeHTTP(w, r)
+	})
 	doors := doors{
 		boxes: boxDoors{of.Auth.Authenticate, streams, models, git}, isPreview: func(r *http.Request) bool { _, ok := of.Ports.Serves(r); return ok },
 		previews: of.Ports.Preview(), streams: streams, models: models, rest: mux,

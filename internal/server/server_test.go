@@ -547,6 +547,16 @@ func TestTheDoor(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a service that does not exist is refused as the others are, and not by a page", func(t *testing.T) {
+		res, err := http.Post(s.URL()+"/arbe.v1.Nothing/Is", "application/json", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusNotFound || !strings.HasPrefix(string(text), `{"code":"unimplemented"`) {
+			t.Errorf("it answers %d %s (%v)", res.StatusCode, text, err)
+		}
+	})
 	t.Run("a page in a stream gets nothing from the browser of who opens it", func(t *testing.T) {
 		const page = "<!doctype html><script>fetch('/arbe.v1.AgentService/CreateLoginLink', {method: 'POST'})</script>"
 		c := client(t, cfg)

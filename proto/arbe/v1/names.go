@@ -13,6 +13,8 @@ const (
 	RequestHeader = "X-Request-Id"
 	// CLIAgent begins the User-Agent of the command line of arbe.
 	CLIAgent = "arbe-cli"
+	// PagesHeader marks the requests of the web app, which have the User-Agent of the reader's browser.
+	PagesHeader = "Arbe-Pages"
 	// SessionCookie carries a browser's session. Over https it has the prefix "__Host-", so that no other host can set it.
 	SessionCookie = "arbe_session"
 )

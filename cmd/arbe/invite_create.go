@@ -12,16 +12,23 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
+// memberInvite is the older name of [inviteCreate].
 func memberInvite(a *app) *cobra.Command {
+	cmd := inviteCreate(a)
+	cmd.Use = "invite [NOTE]"
+	return cmd
+}
+
+func inviteCreate(a *app) *cobra.Command {
 	var req arbev1.CreateInviteRequest
 	var expires time.Duration
 	var cmd *cobra.Command
 	cmd = &cobra.Command{
-		Use:   "invite [NOTE]",
+		Use:   "create [NOTE]",
 		Short: "Print a link with which one person can join a house",
 		Long: "Print a link with which one person can join a house. Owners only. It works once; whoever opens it first joins, so\n" +
 			"give it to nobody else. It is shown only once. NOTE tells whom it is for; arbe invite list shows it.",
-		Example: "  arbe member invite 'for Grace' --role owner",
+		Example: "  arbe invite create 'for Grace' --role owner",
 		Args:    takes(0, 1, "at most one note"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
 			if cmd.Flags().Changed("expires") {
