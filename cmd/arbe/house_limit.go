@@ -29,20 +29,9 @@ func houseLimit(a *app) *cobra.Command {
 			"  arbe house limit --member 5",
 		Args: takes(0, 1, "at most one amount in US dollars"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
-			if reset && len(args) > 0 {
-				return fault.New(fault.Invalid, "an amount and --reset are both given", "leave one out")
-			}
-			var amount, ofMember float64
-			var err error
-			if len(args) > 0 {
-				if amount, err = strconv.ParseFloat(strings.TrimPrefix(args[0], "$"), 64); err != nil || !(amount > 0) {
-					return fault.Newf(fault.Invalid, "give one above 0, such as 25 or 0.50, or --reset for the default", "%q is not an amount in US dollars", args[0])
-				}
-			}
-			if member != "" {
-				if ofMember, err = strconv.ParseFloat(strings.TrimPrefix(member, "$"), 64); err != nil {
-					return fault.Newf(fault.Invalid, "give one such as 5 or 0.50, or 0 for no limit", "--member: %q is not an amount in US dollars", member)
-				}
+			amount, ofMember, err := limitAmounts(args, member, reset)
+			if err != nil {
+				return err
 			}
 			id, err := a.inHouse(ctx, c, house)
 			if err != nil {
@@ -74,6 +63,24 @@ func houseLimit(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&reset, "reset", false, "use the default")
 	cmd.Flags().StringVar(&member, "member", "", "limit what follows from one person's messages in a day, in US dollars (`USD`)")
 	return cmd
+}
+
+// limitAmounts parses the new limits of a house and of one person; 0 if none is given.
+func limitAmounts(args []string, member string, reset bool) (house, person float64, err error) {
+	if reset && len(args) > 0 {
+		return 0, 0, fault.New(fault.Invalid, "an amount and --reset are both given", "leave one out")
+	}
+	if len(args) > 0 {
+		if house, err = strconv.ParseFloat(strings.TrimPrefix(args[0], "$"), 64); err != nil || !(house > 0) {
+			return 0, 0, fault.Newf(fault.Invalid, "give one above 0, such as 25 or 0.50, or --reset for the default", "%q is not an amount in US dollars", args[0])
+		}
+	}
+	if member != "" {
+		if person, err = strconv.ParseFloat(strings.TrimPrefix(member, "$"), 64); err != nil {
+			return 0, 0, fault.Newf(fault.Invalid, "give one such as 5 or 0.50, or 0 for no limit", "--member: %q is not an amount in US dollars", member)
+		}
+	}
+	return house, person, nil
 }
 
 // limitView is the spending of a house, as JSON.
