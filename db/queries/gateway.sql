@@ -32,19 +32,6 @@ select epoch, coalesce(sum(input), 0)::bigint as input, coalesce(sum(output), 0)
 from run_calls where house_id = @house_id and thread_id = @thread_id and epoch = any (@epochs::bigint[]) and ended_at is not null
 group by epoch;
 
--- name: TreeSpent :one
--- The cost of the model calls of a thread and of all threads below it, as far as it is known.
-with recursive tree as (
-  select threads.id from threads where threads.id = @thread_id
-  union
-  select t.id from threads t join tree on t.parent_thread_id = tree.id
-)
-select coalesce(sum(c.cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(c.cost_unknown), false)::bool as cost_unknown from (
-  select r.cost_micros, not r.cost_known as cost_unknown from run_calls r where r.house_id = @house_id and r.thread_id in (select tree.id from tree) and r.ended_at is not null
-  union all
-  select m.cost_micros, not m.cost_known from model_calls m where m.house_id = @house_id and m.thread_id in (select tree.id from tree)
-) c;
-
 -- name: LastRunCall :one
 -- The call that a run began last. If model is not empty, only the calls of that model count. Returns no row if the run has made
 -- no such call.

@@ -173,15 +173,18 @@ from spending where house_id = @house_id and day = (now() at time zone 'utc')::d
 select coalesce(sum(micros), 0)::bigint from member_spending
 where house_id = @house_id and day = (now() at time zone 'utc')::date and agent_id = @agent_id::uuid;
 
--- name: UsedInThread :one
--- What a thread and those below it have cost, on all days.
-with recursive below as (
-  select t.id from threads t where t.id = @thread_id and t.house_id = @house_id
+-- name: TreeSpent :one
+-- The model calls of a thread and of all threads below it, and their cost as far as it is known.
+with recursive tree as (
+  select threads.id from threads where threads.id = @thread_id
+  union
+  select t.id from threads t join tree on t.parent_thread_id = tree.id
+)
+select coalesce(sum(c.cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(c.cost_unknown), false)::bool as cost_unknown, count(*)::bigint as calls from (
+  select r.cost_micros, not r.cost_known as cost_unknown from run_calls r where r.house_id = @house_id and r.thread_id in (select tree.id from tree) and r.ended_at is not null
   union all
-  select c.id from threads c join below b on c.parent_thread_id = b.id)
-select coalesce(sum(s.charged_micros + s.own_micros), 0)::bigint as cost_micros, coalesce(bool_or(s.cost_unknown), false)::bool as cost_unknown,
-  coalesce(sum(s.calls), 0)::bigint as calls
-from spending s where s.house_id = @house_id and s.thread_id in (select id from below);
+  select m.cost_micros, not m.cost_known from model_calls m where m.house_id = @house_id and m.thread_id in (select tree.id from tree)
+) c;
 
 -- name: LastModelCall :one
 -- The last call of a model in the turns of a thread.

@@ -213,29 +213,3 @@ func (q *Queries) RunsUsed(ctx context.Context, db DBTX, houseID string, threadI
 	}
 	return items, nil
 }
-
-const treeSpent = `-- name: TreeSpent :one
-with recursive tree as (
-  select threads.id from threads where threads.id = $2
-  union
-  select t.id from threads t join tree on t.parent_thread_id = tree.id
-)
-select coalesce(sum(c.cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(c.cost_unknown), false)::bool as cost_unknown from (
-  select r.cost_micros, not r.cost_known as cost_unknown from run_calls r where r.house_id = $1 and r.thread_id in (select tree.id from tree) and r.ended_at is not null
-  union all
-  select m.cost_micros, not m.cost_known from model_calls m where m.house_id = $1 and m.thread_id in (select tree.id from tree)
-) c
-`
-
-type TreeSpentRow struct {
-	CostMicros  int64
-	CostUnknown bool
-}
-
-// The cost of the model calls of a thread and of all threads below it, as far as it is known.
-func (q *Queries) TreeSpent(ctx context.Context, db DBTX, houseID string, threadID string) (TreeSpentRow, error) {
-	row := db.QueryRow(ctx, treeSpent, houseID, threadID)
-	var i TreeSpentRow
-	err := row.Scan(&i.CostMicros, &i.CostUnknown)
-	return i, err
-}

@@ -1147,6 +1147,33 @@ func (q *Queries) ThreadSummary(ctx context.Context, db DBTX, houseID string, th
 	return i, err
 }
 
+const treeSpent = `-- name: TreeSpent :one
+with recursive tree as (
+  select threads.id from threads where threads.id = $2
+  union
+  select t.id from threads t join tree on t.parent_thread_id = tree.id
+)
+select coalesce(sum(c.cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(c.cost_unknown), false)::bool as cost_unknown, count(*)::bigint as calls from (
+  select r.cost_micros, not r.cost_known as cost_unknown from run_calls r where r.house_id = $1 and r.thread_id in (select tree.id from tree) and r.ended_at is not null
+  union all
+  select m.cost_micros, not m.cost_known from model_calls m where m.house_id = $1 and m.thread_id in (select tree.id from tree)
+) c
+`
+
+type TreeSpentRow struct {
+	CostMicros  int64
+	CostUnknown bool
+	Calls       int64
+}
+
+// The model calls of a thread and of all threads below it, and their cost as far as it is known.
+func (q *Queries) TreeSpent(ctx context.Context, db DBTX, houseID string, threadID string) (TreeSpentRow, error) {
+	row := db.QueryRow(ctx, treeSpent, houseID, threadID)
+	var i TreeSpentRow
+	err := row.Scan(&i.CostMicros, &i.CostUnknown, &i.Calls)
+	return i, err
+}
+
 const tryTurn = `-- name: TryTurn :one
 update turns set attempts = attempts + 1, due_at = $1 where id = $2 and status = 'delayed' and due_at = $3
 returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think
@@ -1265,30 +1292,6 @@ func (q *Queries) UnparkTurn(ctx context.Context, db DBTX, id string) (string, e
 	var id_2 string
 	err := row.Scan(&id_2)
 	return id_2, err
-}
-
-const usedInThread = `-- name: UsedInThread :one
-with recursive below as (
-  select t.id from threads t where t.id = $2 and t.house_id = $1
-  union all
-  select c.id from threads c join below b on c.parent_thread_id = b.id)
-select coalesce(sum(s.charged_micros + s.own_micros), 0)::bigint as cost_micros, coalesce(bool_or(s.cost_unknown), false)::bool as cost_unknown,
-  coalesce(sum(s.calls), 0)::bigint as calls
-from spending s where s.house_id = $1 and s.thread_id in (select id from below)
-`
-
-type UsedInThreadRow struct {
-	CostMicros  int64
-	CostUnknown bool
-	Calls       int64
-}
-
-// What a thread and those below it have cost, on all days.
-func (q *Queries) UsedInThread(ctx context.Context, db DBTX, houseID string, threadID string) (UsedInThreadRow, error) {
-	row := db.QueryRow(ctx, usedInThread, houseID, threadID)
-	var i UsedInThreadRow
-	err := row.Scan(&i.CostMicros, &i.CostUnknown, &i.Calls)
-	return i, err
 }
 
 const waitTurn = `-- name: WaitTurn :execrows

@@ -83,13 +83,6 @@ func LastTx(ctx context.Context, tx pgx.Tx, house, thread string, epoch int64, r
 	return &Call{Model: last.Model, Outcome: Outcome(last.Outcome), Status: int(last.Status), Stop: entry.PiStop(last.Stop), Ended: db.Zero(last.EndedAt)}, err
 }
 
-// TreeCostTx returns what the models of a thread and of all threads below it cost, in millionths of a US dollar.
-// unknown reports that the sum lacks some calls, because the price of their model is unknown.
-func TreeCostTx(ctx context.Context, tx pgx.Tx, house, thread string) (micros int64, unknown bool, err error) {
-	row, err := queries.TreeSpent(ctx, tx, house, thread)
-	return row.CostMicros, row.CostUnknown, err
-}
-
 // account is the record of one call.
 type account struct {
 	gateway  *Gateway

@@ -143,7 +143,7 @@ func (b *bench) usage() (u gateway.Usage) {
 func (b *bench) tree() (micros int64, unknown bool) {
 	b.Helper()
 	must(b, b.db.In(b.Context(), db.Scope{House: b.house}, func(tx pgx.Tx) (err error) {
-		micros, unknown, err = gateway.TreeCostTx(b.Context(), tx, b.house, b.thread)
+		micros, unknown, err = turn.TreeCostTx(b.Context(), tx, b.house, b.thread)
 		return err
 	}))
 	return micros, unknown

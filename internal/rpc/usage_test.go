@@ -26,9 +26,7 @@ func TestAThreadSaysWhatItsModelsHaveUsed(t *testing.T) {
 		b.exec(t, `insert into turns (id, house_id, thread_id, agent_id, entry_id, reason, status, ended_at) values ($1, $2, $3, $4, $1, 'mention', 'answered', now())`,
 			turn, ada.house.Id, in, ada.id)
 		b.exec(t, `insert into model_calls (house_id, thread_id, turn_id, id, agent_id, model, input, output, cache_read, cache_write, cost_micros, cost_known, estimated, made_at)
-			values ($1, $2, $3, '1', $4, $5, $6, 9, 500, 7, 1, true, false, now() + $7::interval)`, ada.house.Id, in, turn, ada.id, model, tokens, when)
-		b.exec(t, `insert into spending (house_id, day, thread_id, own_micros, charged_micros, calls) values ($1, now() + $3::interval, $2, 100000, 50000, 1)
-			on conflict (house_id, day, thread_id) do update set calls = spending.calls + 1`, ada.house.Id, in, when)
+			values ($1, $2, $3, '1', $4, $5, $6, 9, 500, 7, 150000, true, false, now() + $7::interval)`, ada.house.Id, in, turn, ada.id, model, tokens, when)
 	}
 	call(thread, "t1", "anthropic/claude-sonnet-4-6", 1_000, "-2 days")
 	call(thread, "t2", "anthropic/claude-sonnet-4-6", 40_000, "-1 hour")

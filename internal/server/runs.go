@@ -19,6 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/runner/program"
+	"github.com/arbe-dev/arbe/internal/turn"
 	"github.com/arbe-dev/arbe/internal/wait"
 )
 
@@ -62,7 +63,7 @@ func spentOnRuns(ctx context.Context, tx pgx.Tx, house, thread string, epochs ..
 
 // spentOnTree returns the cost of a thread and everything below it.
 func spentOnTree(ctx context.Context, tx pgx.Tx, house, thread string) (run.Cost, error) {
-	micros, unknown, err := gateway.TreeCostTx(ctx, tx, house, thread)
+	micros, unknown, err := turn.TreeCostTx(ctx, tx, house, thread)
 	return run.Cost{Micros: micros, Unknown: unknown}, err
 }
 

@@ -473,8 +473,7 @@ func UsedTodayTx(ctx context.Context, tx pgx.Tx, house, person string) (u Used, 
 
 // ThreadUsed is what a thread has used.
 type ThreadUsed struct {
-	// CostMicros is what it and the threads below it have cost, in millionths of a US dollar, and CostUnknown and Calls are as in
-	// [Used].
+	// CostMicros and CostUnknown are as in [TreeCostTx], and Calls is the number of model calls.
 	CostMicros  int64
 	CostUnknown bool
 	Calls       int64
@@ -484,9 +483,16 @@ type ThreadUsed struct {
 	Tokens, Window int64
 }
 
+// TreeCostTx returns what the models of a thread and of all threads below it cost, in millionths of a US dollar. unknown reports
+// that the sum lacks some calls, because the price of their model is unknown.
+func TreeCostTx(ctx context.Context, tx pgx.Tx, house, thread string) (micros int64, unknown bool, err error) {
+	row, err := queries.TreeSpent(ctx, tx, house, thread)
+	return row.CostMicros, row.CostUnknown, err
+}
+
 // ThreadUsedTx returns what a thread has used.
 func ThreadUsedTx(ctx context.Context, tx pgx.Tx, house, thread string) (u ThreadUsed, err error) {
-	cost, err := queries.UsedInThread(ctx, tx, house, thread)
+	cost, err := queries.TreeSpent(ctx, tx, house, thread)
 	if err != nil {
 		return u, err
 	}
