@@ -8,8 +8,8 @@ import (
 	"io/fs"
 	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -96,7 +96,8 @@ func (c *cloud) Exec(ctx context.Context, ref string, cmd sandbox.Command) (sand
 		defer cancel()
 	}
 	p := exec.CommandContext(limited, cmd.Argv[0], cmd.Argv[1:]...)
-	p.WaitDelay = time.Millisecond // what a killed shell started may hold the output open
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.Cancel = func() error { return syscall.Kill(-p.Process.Pid, syscall.SIGKILL) } // what a killed shell started would hold the output open
 	p.Dir, p.Stdout, p.Stderr = dir, cmd.Stdout, cmd.Stderr
 	err := p.Run()
 	if ctx.Err() != nil {
