@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -102,7 +103,7 @@ func (f *xFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string)
 	if err := a.commandEnvironment(ctx, c, req, f.env); err != nil {
 		return err
 	}
-	if req.ThreadId, err = f.place(ctx, a, c, req.GetEnvironmentId()); err != nil {
+	if req.ThreadId, err = f.place(ctx, a, c, req.GetEnvironmentId(), cmp.Or(f.line, strings.Join(args, " "))); err != nil {
 		return err
 	}
 	switch {
@@ -124,8 +125,9 @@ func (f *xFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string)
 	return e.run(ctx)
 }
 
-// place returns the thread of the command: the one of the flags or, if there is none but an environment, a new one.
-func (f *xFlags) place(ctx context.Context, a *app, c *arbe.Client, environment string) (string, error) {
+// place returns the thread of the command: the one of the flags or, if there is none but an environment, a new one, which is named
+// after the command.
+func (f *xFlags) place(ctx context.Context, a *app, c *arbe.Client, environment, command string) (string, error) {
 	if environment == "" || f.thread != "" || a.getenv("ARBE_THREAD") != "" {
 		return a.threadID(ctx, c, f.thread)
 	}
@@ -133,7 +135,7 @@ func (f *xFlags) place(ctx context.Context, a *app, c *arbe.Client, environment 
 	if err != nil {
 		return "", err
 	}
-	made, err := c.Threads.CreateThread(ctx, &arbev1.CreateThreadRequest{HouseId: env.GetEnvironment().GetHouseId(), EnvironmentId: environment})
+	made, err := c.Threads.CreateThread(ctx, &arbev1.CreateThreadRequest{HouseId: env.GetEnvironment().GetHouseId(), EnvironmentId: environment, Name: entry.OneLine(command, 60)})
 	if id := made.GetThread().GetId(); err == nil && isTerminal(a.err) {
 		a.say("arbe: in the new thread %s; the next command there is arbe x -t %s", id, id)
 	}

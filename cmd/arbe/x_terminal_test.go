@@ -144,7 +144,7 @@ func TestATerminalInASandbox(t *testing.T) {
 		s.shows("in the new thread ")
 		s.shows("hello\r\n")
 		s.exits(4)
-		if list := server.arbe(t, "thread", "list", "--json"); !strings.Contains(list, `"environment_id":"`+server.arbe(t, "env", "show", "apart", "-q")+`"`) {
+		if list := server.arbe(t, "thread", "list", "--json"); !strings.Contains(list, `"name":"sh -c echo $WORD; pwd; exit 4"`) || !strings.Contains(list, `"environment_id":"`+server.arbe(t, "env", "show", "apart", "-q")+`"`) {
 			t.Errorf("no thread has the environment: %s", list)
 		}
 	})
