@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"sync/atomic"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 )
 
@@ -90,7 +91,7 @@ func (a *app) list(header []string, rows []row) error {
 	}
 	for _, r := range rows {
 		for i, c := range r.columns {
-			r.columns[i] = export.OneLine(c)
+			r.columns[i] = entry.PrintableLine(c)
 		}
 	}
 	if !a.quiet && len(rows) > 0 && isTerminal(a.out) {
@@ -100,7 +101,7 @@ func (a *app) list(header []string, rows []row) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
 		if a.quiet {
-			r.columns = []string{export.OneLine(r.id)}
+			r.columns = []string{entry.PrintableLine(r.id)}
 		}
 		fmt.Fprintln(w, strings.Join(r.columns, "\t"))
 	}

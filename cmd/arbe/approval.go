@@ -167,7 +167,7 @@ func approvalShow(a *app) *cobra.Command {
 			return a.show(p.GetId(), viewApproval(p), func() string {
 				lines := append([]string{p.GetAgentName() + " asks whether it may call " + p.GetTool()}, export.Arguments(json.RawMessage(p.GetArguments()), 0)...)
 				lines = append(lines, "state: "+stateOf(p))
-				return export.Printable(strings.Join(lines, "\n"))
+				return entry.Printable(strings.Join(lines, "\n"))
 			})
 		}),
 	}
@@ -228,7 +228,7 @@ func answers(a *app, verdict arbev1.Verdict, cmd *cobra.Command) *cobra.Command 
 		}
 		p = done.GetApproval()
 		return a.show(p.GetId(), viewApproval(p), func() string {
-			return p.GetState() + ": " + export.OneLine(first(p.GetAgentName(), "the bot")) + " in thread " + p.GetThreadId()
+			return p.GetState() + ": " + entry.PrintableLine(first(p.GetAgentName(), "the bot")) + " in thread " + p.GetThreadId()
 		})
 	})
 	a.houseFlag(cmd, &house)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -49,7 +49,7 @@ func artifactPut(a *app) *cobra.Command {
 				return err
 			}
 			return a.show(made.GetId(), viewArtifact(made), func() string {
-				return fmt.Sprintf("artifact %s: %s, %d bytes", made.GetId(), export.OneLine(first(made.GetLabel(), made.GetKind())), made.GetSize())
+				return fmt.Sprintf("artifact %s: %s, %d bytes", made.GetId(), entry.PrintableLine(first(made.GetLabel(), made.GetKind())), made.GetSize())
 			})
 		}),
 	}

@@ -251,7 +251,7 @@ func (q *asking) stop(ctx context.Context) {
 	defer cancel()
 	_, err := q.client.Threads.StopTurn(ctx, &arbev1.StopTurnRequest{ThreadId: q.asked.Thread, TurnId: turn})
 	if err != nil && ctx.Err() == nil {
-		q.app.say("arbe: the bot cannot be stopped: %s", export.Printable(q.app.explain(err).Error()))
+		q.app.say("arbe: the bot cannot be stopped: %s", entry.Printable(q.app.explain(err).Error()))
 	}
 }
 
@@ -292,7 +292,7 @@ func (q *asking) tell(lines []string) error {
 		return err
 	}
 	for _, line := range lines {
-		q.app.say("%s", q.app.dimErr(export.OneLine(line)))
+		q.app.say("%s", q.app.dimErr(entry.PrintableLine(line)))
 	}
 	return nil
 }
@@ -323,7 +323,7 @@ func (q *asking) print(text string) error {
 	}
 	text = q.escape + text
 	q.escape = escapeBegun.FindString(text)
-	text = export.Printable(strings.TrimSuffix(text, q.escape))
+	text = entry.Printable(strings.TrimSuffix(text, q.escape))
 	if text == "" {
 		return nil
 	}
@@ -433,7 +433,7 @@ func (q *asking) end() error {
 		return err
 	}
 	if q.answer.Outcome != arbe.Answered && !q.app.json {
-		fmt.Fprintf(q.app.err, "arbe: %s\n", export.Printable(fault.New(fault.Internal, q.answer.Message, q.answer.Next).Error()))
+		fmt.Fprintf(q.app.err, "arbe: %s\n", entry.Printable(fault.New(fault.Internal, q.answer.Message, q.answer.Next).Error()))
 	}
 	if s := q.answer.Summary; s != nil && !q.app.json {
 		q.app.say("%s", q.app.dimErr(summaryOf(s).Foot()))

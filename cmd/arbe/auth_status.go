@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -53,7 +54,7 @@ func authStatus(a *app) *cobra.Command {
 				fmt.Fprintf(w, "chosen by\t%s\n", view.Why)
 				fmt.Fprintf(w, "credential\t%s\n", first(view.Credential, "none"))
 				if view.Agent != nil {
-					fmt.Fprintf(w, "you are\t%s (%s)\nagent\t%s\n", export.OneLine(view.Agent.Name), view.Agent.Kind, view.Agent.ID)
+					fmt.Fprintf(w, "you are\t%s (%s)\nagent\t%s\n", entry.PrintableLine(view.Agent.Name), view.Agent.Kind, view.Agent.ID)
 				}
 				switch {
 				case view.ThreadID != "":

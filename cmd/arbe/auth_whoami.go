@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -40,7 +41,7 @@ func authWhoami(a *app) *cobra.Command {
 				who.GetThreadId(), who.GetScopes(), export.Optional(who.GetExpiresAt()), t.Host,
 			}
 			return a.show(view.ID, view, func() string {
-				text := fmt.Sprintf("%s (%s) at %s\nagent %s, credential %s", export.OneLine(view.Name), view.Kind, view.Host, view.ID, view.Credential)
+				text := fmt.Sprintf("%s (%s) at %s\nagent %s, credential %s", entry.PrintableLine(view.Name), view.Kind, view.Host, view.ID, view.Credential)
 				switch {
 				case view.ThreadID != "":
 					text += fmt.Sprintf(" for thread %s: %s", view.ThreadID, strings.Join(view.Scopes, ", "))

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -14,7 +13,7 @@ import (
 // note prints on stderr which settings of a bot have no effect.
 func (a *app) note(words string) {
 	if words != "" {
-		a.say("arbe: %s", export.Printable(words))
+		a.say("arbe: %s", entry.Printable(words))
 	}
 }
 

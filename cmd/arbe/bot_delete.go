@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -34,7 +34,7 @@ func botDelete(a *app) *cobra.Command {
 			if n := int(got.GetTurnsAtWork()); n > 0 {
 				stops = " and stop " + turnsOf(n)
 			}
-			if err := a.confirm(ctx, yes, "delete bot @%s (%s)%s? Its direct messages stay.", b.GetHandle(), export.OneLine(b.GetName()), stops); err != nil {
+			if err := a.confirm(ctx, yes, "delete bot @%s (%s)%s? Its direct messages stay.", b.GetHandle(), entry.PrintableLine(b.GetName()), stops); err != nil {
 				return err
 			}
 			done, err := c.Bots.DeleteBot(ctx, &arbev1.DeleteBotRequest{HouseId: b.GetHouseId(), Id: b.GetId()})

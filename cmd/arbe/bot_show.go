@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
@@ -30,7 +30,7 @@ func botShow(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(b.GetId(), viewBot(b), func() string { return export.Printable(string(text)) })
+			return a.show(b.GetId(), viewBot(b), func() string { return entry.Printable(string(text)) })
 		}),
 	}
 	a.houseFlag(cmd, &house)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -40,7 +40,7 @@ func (a *app) proposes(values completer) cobra.CompletionFunc {
 func proposals(all []thing, typed string) (found []cobra.Completion) {
 	for _, t := range all {
 		if strings.HasPrefix(t.id, typed) {
-			found = append(found, cobra.CompletionWithDesc(t.id, export.OneLine(t.name)))
+			found = append(found, cobra.CompletionWithDesc(t.id, entry.PrintableLine(t.name)))
 		}
 	}
 	if typed == "" {
@@ -49,7 +49,7 @@ func proposals(all []thing, typed string) (found []cobra.Completion) {
 	for i, t := range all {
 		same := func(other thing) bool { return other.name == t.name }
 		unique := slices.IndexFunc(all, same) == i && !slices.ContainsFunc(all[i+1:], same)
-		if unique && strings.HasPrefix(t.name, typed) && export.OneLine(t.name) == t.name {
+		if unique && strings.HasPrefix(t.name, typed) && entry.PrintableLine(t.name) == t.name {
 			found = append(found, cobra.CompletionWithDesc(t.name, t.id))
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -82,7 +82,7 @@ func (a *app) runFor(ctx context.Context, c *arbe.Client, thread string, argv []
 	case result.Error != "":
 		return fault.New(fault.Precondition, result.Error, "try again")
 	case result.ExitCode != 0:
-		said := strings.TrimSpace(export.Printable(result.Output))
+		said := strings.TrimSpace(entry.Printable(result.Output))
 		return fault.Newf(fault.Precondition, "check the path, and that its directory can be written", "the sandbox could not copy (exit code %d): %s", result.ExitCode, said)
 	}
 	return nil
@@ -117,7 +117,7 @@ func (a *app) copyFrom(ctx context.Context, c *arbe.Client, from remotePath, to 
 	var said bytes.Buffer
 	unpacked := make(chan error, 1)
 	go func() {
-		err := (&unpacking{root: root, from: base, to: name, skipped: func(what string) { a.say("arbe: left out: %s", export.Printable(what)) }}).run(archive)
+		err := (&unpacking{root: root, from: base, to: name, skipped: func(what string) { a.say("arbe: left out: %s", entry.Printable(what)) }}).run(archive)
 		archive.CloseWithError(err) // otherwise the rest, which is padding, waits for a reader
 		unpacked <- err
 	}()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/server"
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
@@ -85,9 +85,9 @@ func (a *app) showFindings(found []finding) error {
 			if a.quiet && f.Status != problem {
 				continue
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\n", f.Status, f.Part, export.OneLine(f.Says))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", f.Status, f.Part, entry.PrintableLine(f.Says))
 			if f.Next != "" {
-				fmt.Fprintf(w, "\t\t→ %s\n", export.OneLine(f.Next))
+				fmt.Fprintf(w, "\t\t→ %s\n", entry.PrintableLine(f.Next))
 			}
 		}
 		w.Flush()

@@ -51,19 +51,19 @@ func (p *entryPrinter) entry(ctx context.Context, e *arbev1.Entry) (err error) {
 			text = strings.TrimRight(text, "\n") + "\n[" + reactions + "]"
 		}
 		p.endLine()
-		_, err = fmt.Fprintf(p.app.out, "%s\n%s\n\n", p.app.dim(p.head(ctx, e)), export.Printable(strings.TrimRight(text, "\n")))
+		_, err = fmt.Fprintf(p.app.out, "%s\n%s\n\n", p.app.dim(p.head(ctx, e)), entry.Printable(strings.TrimRight(text, "\n")))
 	}
 	return err
 }
 
 // head returns the line above an entry: its position, author, time and, unless it is a chat, its type.
 func (p *entryPrinter) head(ctx context.Context, e *arbev1.Entry) string {
-	head := fmt.Sprintf("#%d  %s  %s", e.GetSeq(), export.OneLine(p.author(ctx, e.GetAuthorAgentId())), p.app.when(e.GetTs().AsTime()))
+	head := fmt.Sprintf("#%d  %s  %s", e.GetSeq(), entry.PrintableLine(p.author(ctx, e.GetAuthorAgentId())), p.app.when(e.GetTs().AsTime()))
 	if became := e.GetState(); became.GetText() != "" {
 		head += "  edited"
 	}
 	if e.GetType() != (entry.Chat{}).Type() {
-		head += "  " + export.OneLine(e.GetType())
+		head += "  " + entry.PrintableLine(e.GetType())
 	}
 	return head
 }
@@ -99,7 +99,7 @@ func (p *entryPrinter) built(d *arbev1.Delta) error {
 	}
 	for _, step := range entry.BootSteps(d.GetData()) {
 		p.endLine()
-		if _, err := io.WriteString(p.app.out, p.app.dim(export.Printable(step)+" …")); err != nil {
+		if _, err := io.WriteString(p.app.out, p.app.dim(entry.Printable(step)+" …")); err != nil {
 			return err
 		}
 		p.builds = true
@@ -183,7 +183,7 @@ func finish(shown *output, result *arbev1.Entry) (string, error) {
 	return strings.TrimPrefix(r.Error+"\n["+r.Outcome()+"]", "\n"), shown.rest(r)
 }
 
-// liveWriter prints a command's output, after [export.Printable] has made it safe.
+// liveWriter prints a command's output, after [entry.Printable] has made it safe.
 type liveWriter struct{ *entryPrinter }
 
 func (w liveWriter) Write(text []byte) (int, error) {
@@ -194,7 +194,7 @@ func (w liveWriter) Write(text []byte) (int, error) {
 		w.endLine()
 	}
 	w.midLine = !strings.HasSuffix(string(text), "\n")
-	_, err := io.WriteString(w.app.out, export.Printable(string(text)))
+	_, err := io.WriteString(w.app.out, entry.Printable(string(text)))
 	return len(text), err
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -34,7 +34,7 @@ func envAllow(a *app) *cobra.Command {
 			}
 			e = updated.GetEnvironment()
 			return a.show(e.GetId(), viewEnvironment(e), func() string {
-				return fmt.Sprintf("%s (%s) reaches %s", e.GetId(), export.OneLine(e.GetName()), strings.Join(args[1:], ", "))
+				return fmt.Sprintf("%s (%s) reaches %s", e.GetId(), entry.PrintableLine(e.GetName()), strings.Join(args[1:], ", "))
 			})
 		}),
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -24,7 +24,7 @@ func envDelete(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm(ctx, yes, "delete environment %s (%s)?", e.GetId(), export.OneLine(e.GetName())); err != nil {
+			if err := a.confirm(ctx, yes, "delete environment %s (%s)?", e.GetId(), entry.PrintableLine(e.GetName())); err != nil {
 				return err
 			}
 			if _, err := c.Environments.DeleteEnvironment(ctx, &arbev1.DeleteEnvironmentRequest{Id: e.GetId()}); err != nil {

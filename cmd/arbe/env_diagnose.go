@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -113,15 +113,15 @@ func (v buildCheckView) text() string {
 	if v.Result == "skipped" {
 		took = "-"
 	}
-	text := strings.TrimRight(fmt.Sprintf("%-8s  %-12s  %8s  %s", v.Result, export.OneLine(v.Name), took, export.OneLine(v.Message)), " ") + "\n"
+	text := strings.TrimRight(fmt.Sprintf("%-8s  %-12s  %8s  %s", v.Result, entry.PrintableLine(v.Name), took, entry.PrintableLine(v.Message)), " ") + "\n"
 	if v.Result != "failed" && v.Result != "warning" {
 		return text
 	}
 	if v.Next != "" {
-		text += "          next: " + export.OneLine(v.Next) + "\n"
+		text += "          next: " + entry.PrintableLine(v.Next) + "\n"
 	}
 	if v.Result == "failed" && v.Output != "" {
-		text += "          | " + strings.ReplaceAll(strings.TrimRight(export.Printable(v.Output), "\n"), "\n", "\n          | ") + "\n"
+		text += "          | " + strings.ReplaceAll(strings.TrimRight(entry.Printable(v.Output), "\n"), "\n", "\n          | ") + "\n"
 	}
 	return text
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -63,5 +63,5 @@ func (a *app) replaceEnvironment(ctx context.Context, c *arbe.Client, e *arbev1.
 		return err
 	}
 	e = updated.GetEnvironment()
-	return a.show(e.GetId(), viewEnvironment(e), func() string { return fmt.Sprintf("changed %s (%s)", e.GetId(), export.OneLine(e.GetName())) })
+	return a.show(e.GetId(), viewEnvironment(e), func() string { return fmt.Sprintf("changed %s (%s)", e.GetId(), entry.PrintableLine(e.GetName())) })
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
@@ -24,7 +24,7 @@ func envShow(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(e.GetId(), viewEnvironment(e), func() string { return export.Printable(string(text)) })
+			return a.show(e.GetId(), viewEnvironment(e), func() string { return entry.Printable(string(text)) })
 		}),
 	}
 }

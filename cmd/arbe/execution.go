@@ -106,7 +106,7 @@ func (e *execution) run(ctx context.Context) error {
 		return e.unwritten(err)
 	}
 	if incomplete != nil {
-		fmt.Fprintf(e.app.err, "arbe: the output is not complete: only its first %d bytes are here: %s\n", incomplete.Position, export.Printable(e.app.explain(incomplete.Err).Error()))
+		fmt.Fprintf(e.app.err, "arbe: the output is not complete: only its first %d bytes are here: %s\n", incomplete.Position, entry.Printable(e.app.explain(incomplete.Err).Error()))
 		if ended.ArtifactID != "" {
 			fmt.Fprintf(e.app.err, "arbe: what the log keeps of it: arbe artifact get %s\n", ended.ArtifactID)
 		}
@@ -119,7 +119,7 @@ func (e *execution) run(ctx context.Context) error {
 func (e *execution) cancel(ctx context.Context, with arbev1.Signal) bool {
 	_, err := e.client.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: e.req.GetThreadId(), CommandId: e.req.GetId(), Signal: with})
 	if err != nil && ctx.Err() == nil {
-		e.say("the command cannot be cancelled: %s", export.Printable(e.app.explain(err).Error()))
+		e.say("the command cannot be cancelled: %s", entry.Printable(e.app.explain(err).Error()))
 	}
 	return err == nil
 }
@@ -189,7 +189,7 @@ func (e *execution) notes(p entry.Payload) {
 		}
 	case entry.HostRefused:
 		if p.CommandID == e.req.GetId() {
-			e.say("%s", export.Printable(p.Plain()))
+			e.say("%s", entry.Printable(p.Plain()))
 		}
 	}
 }
@@ -220,7 +220,7 @@ func (e *execution) end(result *arbev1.Entry) error {
 	}
 	switch {
 	case r.Error != "":
-		fmt.Fprintf(e.app.err, "arbe: %s\n", export.Printable(r.Error))
+		fmt.Fprintf(e.app.err, "arbe: %s\n", entry.Printable(r.Error))
 		return exitCode(exitNotRun)
 	case r.Cancelled:
 		e.say("%s", r.Outcome())
@@ -234,7 +234,7 @@ func (e *execution) end(result *arbev1.Entry) error {
 	const noProgram = 127
 	if argv := e.req.GetArgv().GetArgs(); r.ExitCode == noProgram && len(argv) == 1 && strings.ContainsAny(argv[0], " \t\n") {
 		// In a pipe too: nothing has run, and the sandbox's own words ("command not found") do not say why.
-		e.app.say("arbe: the whole of %q was taken for the name of a program; give a line for the shell with -c", export.Printable(argv[0]))
+		e.app.say("arbe: the whole of %q was taken for the name of a program; give a line for the shell with -c", entry.Printable(argv[0]))
 	}
 	if e.wantedTerminal && r.ExitCode == 0 && r.OutputBytes == 0 && r.DurationMS < 2000 && asksForTerminal(argv0(e.req)) {
 		e.say("its stdin was empty; arbe x -it gives it this terminal")

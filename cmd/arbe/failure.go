@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
@@ -49,7 +50,7 @@ func (a *app) report(e *fault.Error, asJSON bool) {
 	if asJSON {
 		a.printError(e)
 	} else {
-		fmt.Fprintf(a.err, "arbe: %s\n", export.Printable(e.Error()))
+		fmt.Fprintf(a.err, "arbe: %s\n", entry.Printable(e.Error()))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/itchyny/gojq"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
@@ -70,7 +71,7 @@ func (f *filter) print(ctx context.Context, out io.Writer, view any) error {
 			line = string(text)
 		}
 		if terminal {
-			line = export.Printable(line)
+			line = entry.Printable(line)
 		}
 		if _, err := io.WriteString(out, line+"\n"); err != nil {
 			return err

@@ -9,7 +9,6 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/proto/arbe"
@@ -113,7 +112,7 @@ func (k kind) pick(ref string, things []thing) (id string, err error) {
 	const shown = 10
 	var which []string
 	for _, t := range named[:min(len(named), shown)] {
-		which = append(which, strings.TrimSuffix(fmt.Sprintf("%s (%s)", t.id, export.OneLine(t.name)), " ()"))
+		which = append(which, strings.TrimSuffix(fmt.Sprintf("%s (%s)", t.id, entry.PrintableLine(t.name)), " ()"))
 	}
 	if len(named) > shown {
 		which = append(which, "…")

@@ -113,5 +113,5 @@ func isTask(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return fault.Newf(fault.Invalid, fmt.Sprintf("use arbe thread list; for the command %s in a sandbox, use arbe x %s", args[0], args[0]),
-		"%s gives a coding agent a task, and %q is none", cmd.CommandPath(), args[0])
+		"%s gives a coding agent a task, and %q is not a task", cmd.CommandPath(), args[0])
 }

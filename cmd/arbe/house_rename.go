@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -32,7 +32,7 @@ func houseRename(a *app) *cobra.Command {
 				return err
 			}
 			h := updated.GetHouse()
-			return a.show(h.GetId(), viewHouse(h), func() string { return fmt.Sprintf("renamed %s (%s)", h.GetId(), export.OneLine(h.GetName())) })
+			return a.show(h.GetId(), viewHouse(h), func() string { return fmt.Sprintf("renamed %s (%s)", h.GetId(), entry.PrintableLine(h.GetName())) })
 		}),
 	}
 }

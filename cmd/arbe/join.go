@@ -12,7 +12,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -65,7 +65,7 @@ func (a *app) join(ctx context.Context, l link, saved *profiles, profileName, na
 	if err != nil {
 		return in, unusableInvite(err)
 	}
-	a.say("%s invites you to join %s as %s", export.OneLine(offer.GetInvitedBy()), export.OneLine(offer.GetHouseName()), offer.GetRole())
+	a.say("%s invites you to join %s as %s", entry.PrintableLine(offer.GetInvitedBy()), entry.PrintableLine(offer.GetHouseName()), offer.GetRole())
 	if credential == "" && name == "" {
 		if name, err = a.askName(ctx); err != nil {
 			return in, err

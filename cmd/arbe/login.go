@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
@@ -155,9 +156,9 @@ func (a *app) showLogin(in loggedIn, host, profileName string) error {
 		view.House = &joined
 	}
 	err := a.show(profileName, view, func() string {
-		text := fmt.Sprintf("logged in at %s as %s; this is profile %s, and in use", host, export.OneLine(view.Agent.Name), profileName)
+		text := fmt.Sprintf("logged in at %s as %s; this is profile %s, and in use", host, entry.PrintableLine(view.Agent.Name), profileName)
 		if view.House != nil {
-			text = fmt.Sprintf("joined %s (%s) as %s\n%s", export.OneLine(view.House.Name), view.House.ID, view.House.Role, text)
+			text = fmt.Sprintf("joined %s (%s) as %s\n%s", entry.PrintableLine(view.House.Name), view.House.ID, view.House.Role, text)
 		}
 		return text
 	})

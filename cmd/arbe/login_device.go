@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -40,7 +41,7 @@ func (a *app) loginByCode(ctx context.Context, host string, saved *profiles) (lo
 // clientName is what the page says logs in.
 func clientName() string {
 	machine, err := os.Hostname()
-	if machine = export.OneLine(machine); err != nil || machine == "" {
+	if machine = entry.PrintableLine(machine); err != nil || machine == "" {
 		return "arbe"
 	}
 	name := []rune("arbe on " + machine)
@@ -50,7 +51,7 @@ func clientName() string {
 // showCode shows the code and the page that approves it. It writes to stderr even with --quiet, because nobody can log in without
 // them, and stdout has the result.
 func (a *app) showCode(host string, begun *arbev1.BeginDeviceLoginResponse) error {
-	page, code := host+export.OneLine(begun.GetPath()), export.OneLine(begun.GetUserCode())
+	page, code := host+entry.PrintableLine(begun.GetPath()), entry.PrintableLine(begun.GetUserCode())
 	if a.json {
 		type view struct {
 			URL       string    `json:"url"`

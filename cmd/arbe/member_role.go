@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -29,7 +29,9 @@ func memberRole(a *app) *cobra.Command {
 				return err
 			}
 			m := updated.GetMember()
-			return a.show(agent, viewMember(m), func() string { return fmt.Sprintf("%s is now %s", export.OneLine(m.GetAgent().GetName()), m.GetRole()) })
+			return a.show(agent, viewMember(m), func() string {
+				return fmt.Sprintf("%s is now %s", entry.PrintableLine(m.GetAgent().GetName()), m.GetRole())
+			})
 		}),
 	}
 	a.houseFlag(cmd, &house)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -35,13 +35,13 @@ func (c *checkView) after(line string) string {
 	if c == nil {
 		return line
 	}
-	return line + "\n" + export.Printable(c.Summary)
+	return line + "\n" + entry.Printable(c.Summary)
 }
 
 // unverified tells the person that it is unknown whether a model exists.
 func (a *app) unverified(why string) {
 	if why != "" {
-		a.say("not verified: %s", export.Printable(why))
+		a.say("not verified: %s", entry.Printable(why))
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -45,7 +45,7 @@ func modelAdd(a *app) *cobra.Command {
 				return err
 			}
 			if e.GetProblem() != "" {
-				a.say("%s", export.Printable(e.GetProblem()))
+				a.say("%s", entry.Printable(e.GetProblem()))
 			}
 			return nil
 		}),

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -52,7 +52,7 @@ func modelDefault(a *app) *cobra.Command {
 				return err
 			}
 			if view.Problem != "" {
-				a.say("%s", export.Printable(view.Problem))
+				a.say("%s", entry.Printable(view.Problem))
 			} else {
 				a.unverified(view.Unverified)
 			}

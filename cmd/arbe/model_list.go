@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -45,7 +45,7 @@ func modelList(a *app) *cobra.Command {
 				return err
 			}
 			if problem := list.GetProblem(); problem != "" {
-				a.say("%s", export.Printable(problem))
+				a.say("%s", entry.Printable(problem))
 			}
 			return nil
 		}),
@@ -74,7 +74,7 @@ func someOf(models []string) string {
 func (a *app) listModelsOf(list *arbev1.ListModelsResponse, name string) error {
 	at := slices.IndexFunc(list.GetEndpoints(), func(e *arbev1.ModelEndpoint) bool { return e.GetName() == name })
 	if at < 0 {
-		return fault.Newf(fault.NotFound, "arbe model list shows those that there are", "the house finds no models at %s", export.OneLine(name))
+		return fault.Newf(fault.NotFound, "arbe model list shows those that there are", "the house finds no models at %s", entry.PrintableLine(name))
 	}
 	e := list.GetEndpoints()[at]
 	var rows []row
@@ -94,7 +94,7 @@ func (a *app) listModelsOf(list *arbev1.ListModelsResponse, name string) error {
 		return err
 	}
 	if len(rows) == 0 {
-		a.say("%s", export.Printable(first(e.GetProblem(), "it is unknown which models "+e.GetName()+" has")))
+		a.say("%s", entry.Printable(first(e.GetProblem(), "it is unknown which models "+e.GetName()+" has")))
 	}
 	return nil
 }

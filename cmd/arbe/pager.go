@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -166,7 +166,7 @@ func (p *pager) failed(err error) error {
 // wide, because a line more or less does no harm.
 func linesOf(text string, columns int) (lines int) {
 	for line := range strings.Lines(text) {
-		width := utf8.RuneCountInString(export.Colours.ReplaceAllString(strings.TrimSuffix(line, "\n"), ""))
+		width := utf8.RuneCountInString(entry.Colours.ReplaceAllString(strings.TrimSuffix(line, "\n"), ""))
 		lines += max(1, (width+columns-1)/columns)
 	}
 	return lines

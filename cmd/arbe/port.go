@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
@@ -185,7 +185,7 @@ func (f *forwarding) pass(ctx context.Context, conn *net.TCPConn, remote uint16)
 // report says why a connection was not passed on. Programs try again, so it repeats a message only after a connection has
 // succeeded.
 func (f *forwarding) report(remote uint16, err error) {
-	text := fmt.Sprintf("port %d: %s", remote, export.Printable(f.app.explain(err).Error()))
+	text := fmt.Sprintf("port %d: %s", remote, entry.Printable(f.app.explain(err).Error()))
 	f.mu.Lock()
 	said := f.told[text]
 	f.told[text] = true

@@ -230,13 +230,13 @@ func runWords(r *arbev1.Run) string {
 		text += " after " + entry.Approximately(r.GetFinishedAt().AsTime().Sub(r.GetStartedAt().AsTime()))
 	}
 	if r.GetError() != "" {
-		text += ": " + export.Printable(r.GetError())
+		text += ": " + entry.Printable(r.GetError())
 	}
 	if r.GetLastLines() != "" {
-		text += "\n" + export.Printable(r.GetLastLines())
+		text += "\n" + entry.Printable(r.GetLastLines())
 	}
 	if r.GetResult() != "" {
-		text += "\n\n" + export.Printable(r.GetResult())
+		text += "\n\n" + entry.Printable(r.GetResult())
 	}
 	if u := r.GetUsage(); u != nil {
 		text += fmt.Sprintf("\n\nits model read %d tokens and wrote %d", u.GetInput()+u.GetCacheRead()+u.GetCacheWrite(), u.GetOutput())

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -51,7 +51,7 @@ func sandboxList(a *app) *cobra.Command {
 						return a.listSandboxes(rows, disk)
 					}
 					rows = append(rows, row{s.GetId(), viewSandbox(s), []string{
-						s.GetId(), s.GetStatus(), export.OneLine(s.GetUse().GetEnvironmentName()), driverOf(s), strconv.Itoa(int(s.GetUse().GetThreadCount())), diskText(s.GetUse().GetDiskBytes()),
+						s.GetId(), s.GetStatus(), entry.PrintableLine(s.GetUse().GetEnvironmentName()), driverOf(s), strconv.Itoa(int(s.GetUse().GetThreadCount())), diskText(s.GetUse().GetDiskBytes()),
 						a.whenever(s.GetUse().GetUsedAt()), a.when(s.GetCreatedAt().AsTime()),
 					}})
 				}

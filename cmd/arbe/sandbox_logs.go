@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -77,13 +78,13 @@ func (v sandboxLogView) text(a *app) string {
 		b.WriteString("it is not known how it was built\n")
 	}
 	for _, s := range v.Steps {
-		fmt.Fprintf(&b, "%s  %.1fs", export.OneLine(s.Name), float64(s.DurationMS)/1000)
+		fmt.Fprintf(&b, "%s  %.1fs", entry.PrintableLine(s.Name), float64(s.DurationMS)/1000)
 		if s.ExitCode != 0 {
 			fmt.Fprintf(&b, "  failed (exit code %d)", s.ExitCode)
 		}
 		b.WriteByte('\n')
 		if s.Output != "" {
-			b.WriteString("    " + strings.ReplaceAll(export.Printable(s.Output), "\n", "\n    ") + "\n")
+			b.WriteString("    " + strings.ReplaceAll(entry.Printable(s.Output), "\n", "\n    ") + "\n")
 		}
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -93,7 +94,7 @@ func (v sandboxLogView) text(a *app) string {
 		fmt.Fprintf(w, "its files were saved %s\n", a.when(*v.SavedAt))
 	}
 	for _, p := range v.Saved {
-		fmt.Fprintf(w, "%s\t%s\t%d files\t%s\t%s\n", export.OneLine(p.Folder), export.OneLine(p.Commit), p.Files, p.ArtifactID, export.OneLine(p.Missing))
+		fmt.Fprintf(w, "%s\t%s\t%d files\t%s\t%s\n", entry.PrintableLine(p.Folder), entry.PrintableLine(p.Commit), p.Files, p.ArtifactID, entry.PrintableLine(p.Missing))
 	}
 	w.Flush()
 	return b.String()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -58,7 +58,7 @@ func search(a *app) *cobra.Command {
 				rows[i] = row{v.ThreadID, v, []string{fmt.Sprintf("%s#%d", v.ThreadID, v.Seq), first(v.ThreadName, "untitled"), first(v.AuthorName, "arbe"), a.when(v.WrittenAt), v.Snippet}}
 			}
 			for _, t := range found.GetThreads() {
-				a.say("the thread %s is named %s", t.GetThreadId(), export.OneLine(t.GetName()))
+				a.say("the thread %s is named %s", t.GetThreadId(), entry.PrintableLine(t.GetName()))
 			}
 			if n := found.GetPending(); n > 0 {
 				a.say("%d entries were written a moment ago and are not found yet", n)

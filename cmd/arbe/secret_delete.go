@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -25,7 +25,7 @@ func secretDelete(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm(ctx, yes, "delete secret %s?", export.OneLine(args[0])); err != nil {
+			if err := a.confirm(ctx, yes, "delete secret %s?", entry.PrintableLine(args[0])); err != nil {
 				return err
 			}
 			if _, err := c.Secrets.DeleteSecret(ctx, &arbev1.DeleteSecretRequest{HouseId: in, Name: args[0], Force: force}); err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -73,7 +73,7 @@ func secretSet(a *app) *cobra.Command {
 func (a *app) secretValue(ctx context.Context, name string) ([]byte, error) {
 	var value string
 	if isTerminal(a.in) && isTerminal(a.err) {
-		typed, err := a.askHidden(ctx, "value of %s (not shown): ", export.OneLine(name))
+		typed, err := a.askHidden(ctx, "value of %s (not shown): ", entry.PrintableLine(name))
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
@@ -90,7 +90,7 @@ func (a *app) secretValue(ctx context.Context, name string) ([]byte, error) {
 	}
 	switch {
 	case value == "":
-		return nil, fault.New(fault.Invalid, "there is no value", fmt.Sprintf("give it on stdin: arbe secret set %s < file", export.OneLine(name)))
+		return nil, fault.New(fault.Invalid, "there is no value", fmt.Sprintf("give it on stdin: arbe secret set %s < file", entry.PrintableLine(name)))
 	case len(value) > maxSecret:
 		return nil, fault.New(fault.Invalid, "the value has more than 64 KiB", "store larger values as artifacts")
 	}

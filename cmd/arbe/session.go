@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
@@ -58,7 +59,7 @@ func sessionRevoke(a *app) *cobra.Command {
 				if args[0], err = sessionNamed(ctx, c, args[0]); err != nil {
 					return err
 				}
-				req.Which, what = &arbev1.EndSessionRequest_Id{Id: args[0]}, "session "+export.OneLine(args[0])
+				req.Which, what = &arbev1.EndSessionRequest_Id{Id: args[0]}, "session "+entry.PrintableLine(args[0])
 			}
 			if err := a.confirm(ctx, yes, "end %s?", what); err != nil {
 				return err

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 )
 
 func TestADeviceIsNotATerminal(t *testing.T) {
@@ -29,7 +29,7 @@ func TestTextOfOthersCannotChangeWhatATerminalShows(t *testing.T) {
 		"a\u200bb": "a\uFFFDb", "a\u2028b": "a\uFFFDb", "می\u200cخواهم": "می\u200cخواهم", "👩\u200d🚀": "👩\u200d🚀", "a\u200db": "ab",
 		"1\ufe0f\u20e3 and #\ufe0f\u20e3": "1\ufe0f\u20e3 and #\ufe0f\u20e3", "©\ufe0f": "©\ufe0f", "1\ufe0f2": "12", "a\ufe0f\u20e3": "a\u20e3",
 	} {
-		if got := export.Printable(text); got != want {
+		if got := entry.Printable(text); got != want {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
@@ -47,7 +48,7 @@ func (a *app) updateThread(ctx context.Context, c *arbe.Client, req *arbev1.Upda
 		return err
 	}
 	t := updated.GetThread()
-	return a.show(t.GetId(), export.ViewThread(t), func() string { return fmt.Sprintf("%s %s: %s", done, t.GetId(), export.OneLine(title(t))) })
+	return a.show(t.GetId(), export.ViewThread(t), func() string { return fmt.Sprintf("%s %s: %s", done, t.GetId(), entry.PrintableLine(title(t))) })
 }
 
 // changesThread returns the function of a verb that makes one change to a thread.

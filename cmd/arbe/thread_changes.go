@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -95,7 +95,7 @@ func (a *app) used(ctx context.Context, c *arbe.Client, v usedView, command *arb
 		v.URL = ""
 	}
 	err = a.show(v.ThreadID, v, func() string {
-		return strings.TrimSpace(fmt.Sprintf("%s\n%s", export.Printable(strings.TrimSpace(v.Output)), export.Printable(v.URL)))
+		return strings.TrimSpace(fmt.Sprintf("%s\n%s", entry.Printable(strings.TrimSpace(v.Output)), entry.Printable(v.URL)))
 	})
 	if err == nil && v.ExitCode != 0 {
 		err = exitCode(v.ExitCode)

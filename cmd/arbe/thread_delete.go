@@ -6,7 +6,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -34,7 +34,7 @@ func threadDelete(a *app) *cobra.Command {
 			case err != nil:
 				return err
 			}
-			if err := a.confirm(ctx, yes, "delete thread %s (%s) with its log and its children?", id, export.OneLine(title(th))); err != nil {
+			if err := a.confirm(ctx, yes, "delete thread %s (%s) with its log and its children?", id, entry.PrintableLine(title(th))); err != nil {
 				return err
 			}
 			if _, err := c.Threads.DeleteThread(ctx, &arbev1.DeleteThreadRequest{Id: id}); err != nil {

@@ -254,7 +254,7 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 		if strings.HasPrefix(e.GetId(), entry.TurnPrefix) {
 			return nil // the bot's step has it
 		}
-		return r.line(export.OneLine(r.author(ctx, e.GetAuthorAgentId())) + ": " + export.Clip(p.Plain()))
+		return r.line(entry.PrintableLine(r.author(ctx, e.GetAuthorAgentId())) + ": " + export.Clip(p.Plain()))
 	case entry.CommandResult:
 		result := "  [" + p.Outcome() + "]"
 		if p.Error != "" {
@@ -266,19 +266,19 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 		r.ran[p.CommandID] = true
 		return r.line(result)
 	case entry.ChatEdited:
-		return r.line(export.OneLine(r.author(ctx, e.GetAuthorAgentId())) + " edited a message; it now says: " + export.Clip(p.Text))
+		return r.line(entry.PrintableLine(r.author(ctx, e.GetAuthorAgentId())) + " edited a message; it now says: " + export.Clip(p.Text))
 	case entry.ChatDeleted:
-		return r.line(export.OneLine(r.author(ctx, e.GetAuthorAgentId())) + " deleted a message")
+		return r.line(entry.PrintableLine(r.author(ctx, e.GetAuthorAgentId())) + " deleted a message")
 	case entry.TurnStarted:
 		return nil // the answer shows the turn
 	case entry.TurnEnded:
-		if err := r.line(export.OneLine(p.Plain())); err != nil || p.Summary == nil {
+		if err := r.line(entry.PrintableLine(p.Plain())); err != nil || p.Summary == nil {
 			return err
 		}
 		return r.line(p.Summary.Foot())
 	}
 	if payload == nil {
-		return r.line(export.OneLine(e.GetType()))
+		return r.line(entry.PrintableLine(e.GetType()))
 	}
 	return r.line(export.Clip(payload.Plain()))
 }
@@ -346,7 +346,7 @@ func (r *reading) speaker(ctx context.Context, agent, when string) error {
 	r.endLine()
 	name := "a bot"
 	if agent != "" {
-		name = export.OneLine(r.author(ctx, agent))
+		name = entry.PrintableLine(r.author(ctx, agent))
 	}
 	_, err := fmt.Fprintf(r.app.out, "\n%s\n", r.app.dim(name+"  "+when))
 	return err
@@ -358,7 +358,7 @@ func (r *reading) line(text string) error { return r.lines([]string{text}) }
 func (r *reading) lines(lines []string) error {
 	r.endLine()
 	for _, line := range lines {
-		if _, err := io.WriteString(r.app.out, r.app.dim(export.OneLine(line))+"\n"); err != nil {
+		if _, err := io.WriteString(r.app.out, r.app.dim(entry.PrintableLine(line))+"\n"); err != nil {
 			return err
 		}
 	}

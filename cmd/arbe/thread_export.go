@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
@@ -69,7 +70,7 @@ func threadExport(a *app) *cobra.Command {
 		if err != nil || !toFile {
 			return err
 		}
-		a.say("wrote %d entries of thread %s to %s", x.End, x.Thread.GetId(), export.OneLine(path))
+		a.say("wrote %d entries of thread %s to %s", x.End, x.Thread.GetId(), entry.PrintableLine(path))
 		return nil
 	})
 	return cmd

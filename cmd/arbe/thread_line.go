@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -22,7 +23,7 @@ func doing(t *arbev1.Thread) string {
 	case t.GetOpenApprovals() > 0:
 		return "waits for approval"
 	case r.GetTurnId() != "":
-		return export.OneLine(first(r.GetAgentName(), "a bot") + " at work")
+		return entry.PrintableLine(first(r.GetAgentName(), "a bot") + " at work")
 	case r != nil:
 		return "running"
 	}

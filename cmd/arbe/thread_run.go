@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -92,7 +92,7 @@ func (v reconciledView) words() string {
 	if v.From == v.To {
 		return v.ThreadID + ": " + v.To + ", no change"
 	}
-	return fmt.Sprintf("%s: %s → %s: %s", v.ThreadID, v.From, v.To, export.Printable(v.Reason))
+	return fmt.Sprintf("%s: %s → %s: %s", v.ThreadID, v.From, v.To, entry.Printable(v.Reason))
 }
 
 func threadReconcile(a *app) *cobra.Command {
@@ -142,7 +142,7 @@ func threadPrune(a *app) *cobra.Command {
 					return err
 				}
 				v := viewReconciled(t.GetId(), done)
-				rows = append(rows, row{t.GetId(), v, []string{v.ThreadID, v.From, v.To, export.Printable(v.Reason)}})
+				rows = append(rows, row{t.GetId(), v, []string{v.ThreadID, v.From, v.To, entry.Printable(v.Reason)}})
 			}
 			return a.list([]string{"THREAD", "FROM", "TO", "REASON"}, rows)
 		}),
@@ -194,10 +194,10 @@ func threadDiagnose(a *app) *cobra.Command {
 			err = a.show(t.GetId(), v, func() string {
 				text := v.Status + ": " + v.Stage
 				if v.Why != "" {
-					text += "\n" + export.Printable(v.Why)
+					text += "\n" + entry.Printable(v.Why)
 				}
 				if v.Next != "" {
-					text += "\nnext: " + export.Printable(v.Next)
+					text += "\nnext: " + entry.Printable(v.Next)
 				}
 				return text
 			})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -41,7 +42,7 @@ func (a *app) describe(t *arbev1.Thread) string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(w, "%s\t%s\n", name, export.OneLine(value))
+			fmt.Fprintf(w, "%s\t%s\n", name, entry.PrintableLine(value))
 		}
 	}
 	line("thread", t.GetId())
@@ -102,9 +103,9 @@ func usedWords(u *arbev1.ThreadUsage) string {
 	}
 	switch {
 	case u.GetContextWindow() > 0:
-		text += fmt.Sprintf("\ncontext      %d%% full: %s read %d of %d tokens", 100*u.GetContextTokens()/u.GetContextWindow(), export.OneLine(u.GetModel()), u.GetContextTokens(), u.GetContextWindow())
+		text += fmt.Sprintf("\ncontext      %d%% full: %s read %d of %d tokens", 100*u.GetContextTokens()/u.GetContextWindow(), entry.PrintableLine(u.GetModel()), u.GetContextTokens(), u.GetContextWindow())
 	case u.GetModel() != "":
-		text += fmt.Sprintf("\ncontext      %s read %d tokens", export.OneLine(u.GetModel()), u.GetContextTokens())
+		text += fmt.Sprintf("\ncontext      %s read %d tokens", entry.PrintableLine(u.GetModel()), u.GetContextTokens())
 	}
 	return text + "\n"
 }

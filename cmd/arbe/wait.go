@@ -58,7 +58,7 @@ func waitFor(a *app) *cobra.Command {
 				}
 			} else if payload, _ := export.Decode(result.Entry); payload != nil {
 				r, _ := payload.(entry.CommandResult)
-				a.say("%s", export.Printable(r.Outcome()))
+				a.say("%s", entry.Printable(r.Outcome()))
 			}
 			switch {
 			case result.Error != "", result.ExitCode < 0 && !result.Cancelled:

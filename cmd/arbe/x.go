@@ -125,8 +125,8 @@ func (f *xFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string)
 	return e.run(ctx)
 }
 
-// place returns the thread of the command: the one of the flags or, if there is none but an environment, a new one, which is named
-// after the command.
+// place returns the thread in which the command runs. If nothing names a thread but the flags name an environment, it creates one
+// and names it after the command.
 func (f *xFlags) place(ctx context.Context, a *app, c *arbe.Client, environment, command string) (string, error) {
 	if environment == "" || f.thread != "" || a.getenv("ARBE_THREAD") != "" {
 		return a.threadID(ctx, c, f.thread)

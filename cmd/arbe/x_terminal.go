@@ -117,7 +117,7 @@ func (a *app) endTerminal(ctx context.Context, keep bool, thread, command string
 		return err
 	}
 	if result.Error != "" {
-		fmt.Fprintf(a.err, "arbe: %s\n", export.Printable(result.Error))
+		fmt.Fprintf(a.err, "arbe: %s\n", entry.Printable(result.Error))
 	}
 	if result.ExitCode < 0 {
 		return exitCode(exitNotRun)

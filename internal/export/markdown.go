@@ -273,7 +273,7 @@ func (m *markdown) item(text string) {
 
 // fence writes a text as it is, between fences that it cannot close.
 func (m *markdown) fence(language, text string) {
-	text = strings.TrimSuffix(Printable(text), "\n")
+	text = strings.TrimSuffix(entry.Printable(text), "\n")
 	if text == "" {
 		return
 	}
@@ -291,7 +291,7 @@ func (m *markdown) fence(language, text string) {
 // document. Therefore both are taken apart wherever they may be more than code. Code is what every reader of Markdown takes
 // for code: fences that begin a line, and spans within a line.
 func (m *markdown) quote(text string) {
-	text = strings.Trim(Printable(text), "\n")
+	text = strings.Trim(entry.Printable(text), "\n")
 	if strings.TrimSpace(text) == "" {
 		return
 	}
@@ -413,7 +413,7 @@ func backticks(text string) (runs []backtickRun) {
 // escaped returns a text on one line, without markup.
 func escaped(text string) string {
 	var b strings.Builder
-	for _, c := range strings.Join(strings.Fields(OneLine(text)), " ") {
+	for _, c := range strings.Join(strings.Fields(entry.PrintableLine(text)), " ") {
 		if strings.ContainsRune("\\`*_[]<>&~|#!$", c) {
 			b.WriteByte('\\')
 		}

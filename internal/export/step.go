@@ -94,7 +94,7 @@ func Call(c entry.PiBlock) string {
 
 // Clip returns the beginning of a text, on one line.
 func Clip(text string) string {
-	text = OneLine(strings.Join(strings.Fields(text), " "))
+	text = entry.PrintableLine(strings.Join(strings.Fields(text), " "))
 	if runes := []rune(text); len(runes) > maxLine {
 		return string(runes[:maxLine]) + "…"
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // This file handles Codex's questions: whether it may run a command or change a file, and the questions of its model. A yes is
-// valid once. The protocol has no field for the words of a no, so Codex is told them as a prompt.
+// valid once. The protocol has no field for the reason of a no, so Codex gets the reason as a prompt.
 
 // maxAsks limits the questions that wait.
 const maxAsks = 20

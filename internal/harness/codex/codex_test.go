@@ -208,14 +208,14 @@ func TestSteering(t *testing.T) {
 	}
 	a.Steer("soon")
 	if a.says(`{"id":3,"result":{"turn":{"id":"u"}}}`); !strings.Contains(a.last(), "turn/steer") || !strings.Contains(a.last(), `"clientUserMessageId":"arbe-2"`) {
-		t.Errorf("it is told %s", a.last())
+		t.Errorf("Codex gets %s", a.last())
 	}
 	// What Codex takes note of belongs to the turn. The answer before it is complete, and does not count.
 	a.says(delta("One."), item("started", `{"type":"userMessage","id":"x","clientId":"arbe-2"}`), delta("Two."))
 	// What it does not take note of before the turn ends is its next turn.
 	late := string(a.Steer("late"))
 	if a.says(ends("completed")); !strings.Contains(late, "turn/steer") || !strings.Contains(a.last(), "turn/start") || !strings.Contains(a.last(), "late") || strings.Contains(a.last(), "soon") {
-		t.Errorf("after %s, it is told %s", late, a.last())
+		t.Errorf("after %s, Codex gets %s", late, a.last())
 	}
 	// The turn may begin, and even end, before the answer to our request for it.
 	next := strings.NewReplacer(`"u"`, `"v"`)
@@ -251,11 +251,11 @@ func TestQuestions(t *testing.T) {
 	}
 	// Repeating a question that is still waiting is not a new question.
 	if a.says(change); !strings.Contains(a.last(), `"error"`) {
-		t.Errorf("it is told %s", a.last())
+		t.Errorf("Codex gets %s", a.last())
 	}
 	to := string(a.Answer(*q, harness.Answer{Words: "it is mine"}))
 	if steer, no, _ := strings.Cut(to, "\n"); !strings.Contains(steer, "it is mine") || !strings.Contains(no, `"decline"`) {
-		t.Errorf("it is told %s", to)
+		t.Errorf("Codex gets %s", to)
 	}
 	if a.Answer(*q, harness.Answer{Yes: true}) != nil {
 		t.Error("a question is answered twice")
@@ -271,7 +271,7 @@ func TestQuestions(t *testing.T) {
 		t.Fatalf("it asks %+v", q)
 	}
 	if to := string(a.Answer(*q, harness.Answer{Yes: true, Words: "the third"})); !strings.Contains(to, `"q":{"answers":["the third"]}`) {
-		t.Errorf("it is told %s", to)
+		t.Errorf("Codex gets %s", to)
 	}
 	if a.says(of("serverRequest/resolved", `"requestId":2`)); !strings.HasSuffix(a.transcript(), "result d request_user_input false: the third") {
 		t.Errorf("the transcript is %s", a.transcript())
@@ -293,7 +293,7 @@ func TestHostile(t *testing.T) {
 	for _, method := range []string{"item/tool/call", "attestation/generate", "item/commandExecution/requestApproval"} {
 		a.sent = nil
 		if a.says(`{"id":"x","method":"` + method + `","params":{"threadId":"other","turnId":"u","itemId":"c"}}`); !strings.Contains(a.last(), `"error"`) {
-			t.Errorf("%s: it is told %s", method, a.last())
+			t.Errorf("%s: Codex gets %s", method, a.last())
 		}
 	}
 	events := len(a.events)
@@ -321,7 +321,7 @@ func TestHostile(t *testing.T) {
 	// Overlong lines leave nothing waiting.
 	a.sent = nil
 	if a.hears(a.Line([]byte(`{"method":"item/commandExecution/requestApproval","id":7,"params":{"kind":"`), 1<<20)); !strings.Contains(a.last(), `"id":7`) {
-		t.Errorf("it is told %s", a.last())
+		t.Errorf("Codex gets %s", a.last())
 	}
 	a.hears(a.Line([]byte(`{"method":"item/completed","params":{"item":{"type":"commandExecution","id":"c2","command":"`), 1<<20))
 	if !strings.Contains(a.transcript(), "result c2 exec_command false: [the result has more than") {
