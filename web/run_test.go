@@ -396,6 +396,11 @@ func TestOnAPhoneTheAnswerComesFirst(t *testing.T) {
 			if n := eval[int](b, "[...document.querySelectorAll('.call')].filter(c => c.offsetParent).length"); n != 0 {
 				t.Errorf("%d calls are in front of it", n)
 			}
+			// It stays when the log gets less room, from below and from above.
+			for _, grows := range []string{"#composer", "header"} {
+				eval[bool](b, "(document.querySelector("+strconv.Quote(grows)+").style.paddingBlockEnd = '80px', true)")
+				b.until("the beginning of the answer, above less room", shown+" === "+strconv.Quote(first))
+			}
 		})
 	}
 }

@@ -176,10 +176,10 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 			}
 		}
 	})
+	t.Run("the rate limit lasts", a.limitLasts) // before the server ends, because an agent may then fail for that reason
 	t.Run("the server is away, and is killed", func(t *testing.T) { a.serverKilled(t, whole) })
 	t.Run("Postgres is killed", a.postgresKilled)
 	together(t, "the sandbox is killed", a.sandboxKilled)
-	t.Run("the rate limit lasts", a.limitLasts)
 	together(t, "the model never answers", a.hangs)
 	for _, r := range models.Requests() {
 		if r.Key != "sk-test" {

@@ -8,15 +8,22 @@ const scroller = $('#scroller'), log = $('#log'), jump = $('#jump')
 // The scroller's column is reversed: its end is at 0, and every position above it is negative.
 const atEnd = () => scroller.scrollTop > -32 && !$('#newer')
 const toEnd = () => { if (scroller) scroller.scrollTop = 0 }
-let anchor = null, following = true, seen = nextSeq()
+let anchor = null, following = true, seen = nextSeq(), size = ''
 
-// remember records the reading position: the first visible entry, and its place on the screen.
+// sizeNow tells whether the layout has changed since the reading position was recorded.
+const sizeNow = () => scroller.clientHeight + ' ' + scroller.scrollHeight
+
+// offset is the distance from the scroller's top to an entry's top.
+const offset = entry => entry.getBoundingClientRect().top - scroller.getBoundingClientRect().top
+
+// remember records the reading position: the first visible entry, and its place in the scroller.
 function remember() {
   following = atEnd()
   if (following) seen = nextSeq()
   const top = scroller.getBoundingClientRect().top
   const element = $$('[data-entry]', log).find(e => e.getBoundingClientRect().bottom > top)
-  anchor = element && { element, offset: element.getBoundingClientRect().top, scrolled: scroller.scrollTop }
+  anchor = element && { element, offset: offset(element), scrolled: scroller.scrollTop }
+  size = sizeNow()
   pill()
 }
 
@@ -24,7 +31,7 @@ function remember() {
 function hold() {
   if (following && atEnd()) toEnd()
   else if (anchor?.element.isConnected) {
-    const top = anchor.element.getBoundingClientRect().top // read before scrollTop, because it updates the layout
+    const top = offset(anchor.element) // read before scrollTop, because it updates the layout
     const scrolled = scroller.scrollTop
     scroller.scrollTop = scrolled + top - (anchor.offset - (scrolled - anchor.scrolled))
   }
@@ -107,7 +114,7 @@ function comeBack() {
     location.replace(`${location.pathname.replace(/\/entries$/, '')}?at=${place.seq}`)
     return true
   }
-  scroller.scrollTop += entry.getBoundingClientRect().top - place.offset
+  scroller.scrollTop += offset(entry) - place.offset
   return true
 }
 if (scroller) addEventListener('pagehide', () => {
@@ -131,8 +138,7 @@ function arrive() {
 function toAnswer() {
   const last = $$('[data-entry]:has(.chat)', log).at(-1)
   if (!last?.matches('.by-bot') || !matchMedia('(max-width: 719px)').matches || $('#writing article')) return
-  const above = scroller.getBoundingClientRect().top - last.getBoundingClientRect().top
-  if (above > 0) scroller.scrollTop -= above
+  scroller.scrollTop += Math.min(offset(last), 0)
   remember()
 }
 
@@ -141,9 +147,12 @@ if (scroller) {
   scroller.addEventListener('scroll', () => {
     if (asked) return
     asked = true
-    requestAnimationFrame(() => { asked = false; remember() })
+    // A layout that has changed since then has moved the entries, and its observer is called after this frame's callbacks.
+    requestAnimationFrame(() => { asked = false; size === sizeNow() ? remember() : hold() })
   }, { passive: true })
-  new ResizeObserver(() => { hold(); reachable() }).observe($('.content', scroller))
+  // Of the scroller, because a composer that grows, or a line above it, would push the reading position out at its top.
+  const sizes = new ResizeObserver(() => { hold(); reachable() })
+  for (const e of [scroller, $('.content', scroller)]) sizes.observe(e)
   markDays(log)
   new MutationObserver(changes => { announce(changes); prune(); markDays(log); hold(); tell('logged') }).observe(log, { childList: true })
   jump.addEventListener('click', event => {

@@ -55,7 +55,7 @@ type box struct {
 
 // Fault describes how requests fail.
 type Fault struct {
-	// On is a regular expression that matches the method and path of the requests to fail.
+	// On is a regular expression that matches the method and path of the requests to fail, with or without the query.
 	On *regexp.Regexp
 	// Times is how many requests fail; 0 means all.
 	Times int
@@ -162,7 +162,7 @@ func (d *Double) hit(r *http.Request) *Fault {
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, r.Method+" "+r.URL.String())
 	for i, f := range d.faults {
-		if !f.On.MatchString(r.Method + " " + r.URL.Path) {
+		if !f.On.MatchString(r.Method+" "+r.URL.Path) && !f.On.MatchString(r.Method+" "+r.URL.RequestURI()) {
 			continue
 		}
 		hit := *f
