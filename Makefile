@@ -17,7 +17,7 @@ help: ## List what make can do
 
 # What arbe version says: the tag, or the commit. Without a repository Go's own stamp is used.
 STAMPED := github.com/arbe-dev/arbe/internal/version
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+VERSION ?= $(shell git describe --tags --match 'v*' --always --dirty 2>/dev/null)
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
 
 # Without the tag, gRPC's pages of traces run templates, which call methods by their names, so that the linker would keep
@@ -39,12 +39,14 @@ SBOM := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 .PHONY: release
 release: tools build ## Build dist/: static programs for Linux on amd64 and arm64, manual pages, bills of materials, and checksums
 	@rm -rf dist && mkdir dist
-	@if git describe --exact-match >/dev/null 2>&1; then \
+	@if git describe --exact-match --match 'v*' >/dev/null 2>&1; then \
 		buf build --exclude-source-info --path proto/arbe -o dist/api.binpb; \
 		cmp -s dist/api.binpb $(PROMISE) || { echo 'a release promises its API: run make promise, commit, and tag that commit'; exit 1; }; \
 		rm dist/api.binpb; \
 	fi
 	@go run ./cmd/arbe/man -arbe bin/arbe -out dist/man -version '$(or $(VERSION),devel)' -date "$$(git log -1 --format=%cs)"
+	@tag=$$(git describe --exact-match --match 'v*' 2>/dev/null) || exit 0; \
+		git tag --points-at HEAD | grep -qxF "proto/$$tag" || { echo "the Go client is a module of its own: git tag proto/$$tag"; exit 1; }
 	@for arch in $(ARCHES); do \
 		name=arbe_$(or $(VERSION),devel)_linux_$$arch; mkdir dist/$$name; \
 		GOARCH=$$arch go build -trimpath -ldflags '-s -w $(if $(VERSION),-X $(STAMPED).stamp=$(VERSION)) $(if $(COMMIT),-X $(STAMPED).commit=$(COMMIT))' -o dist/$$name/arbe ./cmd/arbe; \
@@ -59,25 +61,29 @@ release: tools build ## Build dist/: static programs for Linux on amd64 and arm6
 run: build ## Build arbe and start it here, with a database of its own
 	@exec ./bin/arbe up
 
+# The contract and the Go client are a module of their own, in proto, which ./... leaves out. Its packages are tested with the
+# versions of the server's module; make check builds them with their own.
+CLIENT := github.com/arbe-dev/arbe/proto
+
 # The packages whose goroutines share memory. Their tests run with the race detector, which takes twice the time. Of the
 # others, web, cmd/arbe and chaos drive servers that are made of these, and the rest starts no goroutines. make race runs all
 # with it. The packages whose tests take longest come first, so that none of them is left alone at the end.
 RACED := ./internal/dispatch ./internal/command ./internal/jobs ./internal/fair ./web/transcript ./web/guard \
 	./internal/sandbox ./internal/sandbox/local/... ./internal/server ./internal/rpc ./internal/model ./internal/door ./internal/turn ./db/... \
 	./internal/auth/... ./internal/secret/... ./internal/stream/... ./internal/live ./internal/subscription ./internal/httpd \
-	./internal/blob/... ./internal/outbound ./internal/logging ./proto/arbe
+	./internal/blob/... ./internal/outbound ./internal/logging $(CLIENT)/arbe
 
 # Fuzz targets run with their seeds and what was found before, as tests. make fuzz mutates.
 .PHONY: test
 test: prerequisites build ts web/axe/node_modules agents ## Run every test, race detector and browser tests included, and list the slowest
-	@others=$$(go list ./... | grep -vxF "$$(go list $(RACED))"); \
+	@others=$$(go list ./... $(CLIENT)/... | grep -vxF "$$(go list $(RACED))"); \
 	go run ./db/dbtest/gotest -race -timeout 50m $(RACED) -- -timeout 50m ./web ./cmd/arbe $$others
 	@cd web/script && node --test
 	@cd proto/ts && ARBE_BIN=$(CURDIR)/bin/arbe npm test --silent
 
 .PHONY: race
 race: prerequisites build web/axe/node_modules agents ## Run every Go test with the race detector
-	@go run ./db/dbtest/gotest -race -timeout 30m ./...
+	@go run ./db/dbtest/gotest -race -timeout 30m ./... $(CLIENT)/...
 
 .PHONY: conformance
 conformance: build internal/door/conformance/node_modules ## Run the official suite of the stream protocol
@@ -115,8 +121,9 @@ BUDGET := 69000000
 .PHONY: check
 check: tools build ## Show that generated code is current and the linters are silent
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt on these'; exit 1; }
-	@go vet ./...
-	@staticcheck ./...
+	@go vet ./... && cd proto && go vet ./...
+	@staticcheck ./... && cd proto && staticcheck ./...
+	@cd proto && go mod tidy -diff
 	@size=$$(stat -c %s bin/arbe); test $$size -le $(BUDGET) || { \
 		echo "bin/arbe has $$size bytes, more than the $(BUDGET) of BUDGET in the Makefile."; \
 		echo "What a package adds: go tool nm -size -sort size on a build without -s. If a third more came at once, something calls"; \

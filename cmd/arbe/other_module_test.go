@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +20,7 @@ func TestGoClientFromAnotherModule(t *testing.T) {
 	const lines = 60
 	server := startUp(t)
 
-	program := exec.CommandContext(t.Context(), buildInAnotherModule(t, "testdata/othermodule"), fmt.Sprint(lines))
+	program := exec.CommandContext(t.Context(), buildInAnotherModule(t, os.DirFS("testdata/othermodule")), fmt.Sprint(lines))
 	program.Env = append(os.Environ(), "ARBE_HOST="+server.host, "ARBE_TOKEN="+server.token)
 	var said bytes.Buffer
 	program.Stderr = &said
@@ -51,22 +52,22 @@ func TestGoClientFromAnotherModule(t *testing.T) {
 	}
 }
 
-// buildInAnotherModule copies a program into its own module, which requires this module, and builds it.
-func buildInAnotherModule(t *testing.T, program string) (binary string) {
+// buildInAnotherModule copies a program into its own module, which requires the client's module and no other, and builds it.
+func buildInAnotherModule(t *testing.T, program fs.FS) (binary string) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(program)); err != nil {
+	if err := os.CopyFS(dir, program); err != nil {
 		t.Fatal(err)
 	}
-	here, err := filepath.Abs("../..")
+	client, err := filepath.Abs("../../proto")
 	if err != nil {
 		t.Fatal(err)
 	}
-	module, sums := read(t, "../../go.mod"), read(t, "../../go.sum")
-	// Use the versions of this module, so that the build needs no network.
-	_, requirements, _ := strings.Cut(module, "\n")
+	// Use the versions of the client's module, so that the build needs no network.
+	module, sums := read(t, "../../proto/go.mod"), read(t, "../../proto/go.sum")
+	_, requirements, _ := strings.Cut(module, "\nmodule github.com/arbe-dev/arbe/proto\n")
 	module = "module example.com/other\n" + requirements +
-		"\nrequire github.com/arbe-dev/arbe v0.0.0\nreplace github.com/arbe-dev/arbe => " + here + "\n"
+		"\nrequire github.com/arbe-dev/arbe/proto v0.0.0\nreplace github.com/arbe-dev/arbe/proto => " + client + "\n"
 	for name, text := range map[string]string{"go.mod": module, "go.sum": sums} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -76,7 +77,7 @@ func buildInAnotherModule(t *testing.T, program string) (binary string) {
 	build.Dir = dir
 	build.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("a module that requires this one does not build: %v\n%s", err, out)
+		t.Fatalf("a module that requires the client does not build: %v\n%s", err, out)
 	}
 	return filepath.Join(dir, "program")
 }

@@ -201,7 +201,7 @@ func (a *asking) given(ctx context.Context, err error) error {
 	if cause == errImpatient {
 		return a.end(Answer{Outcome: Unanswered, Message: "the bot has not begun to answer", Next: "see what it answers to with: arbe thread why"})
 	}
-	if lost, ok := errors.AsType[*LostError](cause); ok {
+	if lost := (*LostError)(nil); errors.As(cause, &lost) {
 		return lost
 	}
 	return err

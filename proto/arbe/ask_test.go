@@ -228,7 +228,7 @@ func TestAskEndsWhenTheServerIsGoneForTooLong(t *testing.T) {
 	t.Parallel()
 	broken := &answeringServer{ends: func() error { return connect.NewError(connect.CodeUnavailable, errors.New("stopping")) }}
 	_, answer, err := asked(t, broken, arbe.Question{Thread: "thread", ID: "q", Text: "?", Patience: 100 * time.Millisecond})
-	if lost, ok := errors.AsType[*arbe.LostError](err); !ok || connect.CodeOf(lost.Err) != connect.CodeUnavailable || answer != nil {
+	if lost := (*arbe.LostError)(nil); !errors.As(err, &lost) || connect.CodeOf(lost.Err) != connect.CodeUnavailable || answer != nil {
 		t.Errorf("it ended with %+v, %v, want a LostError", answer, err)
 	}
 }

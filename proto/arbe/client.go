@@ -71,19 +71,23 @@ func New(baseURL, token string, opts ...Option) *Client {
 	}
 }
 
-// module is this module's path.
-const module = "github.com/arbe-dev/arbe"
+// module is this module's path, and program that of the command line, which is in the server's module.
+const (
+	module  = "github.com/arbe-dev/arbe/proto"
+	program = "github.com/arbe-dev/arbe/cmd/arbe"
+)
 
 // userAgent names this client and its version to servers: "arbe-go/v1.2.3 connect-go/1.21.1 (go1.26)". The command line has its
 // own name.
 var userAgent = sync.OnceValue(func() string {
 	client, version := "arbe-go", "devel"
 	if build, ok := debug.ReadBuildInfo(); ok {
-		if strings.HasPrefix(build.Path, module+"/cmd/arbe") {
-			client = arbev1.CLIAgent
+		from := module
+		if strings.HasPrefix(build.Path, program) {
+			client, from = arbev1.CLIAgent, build.Main.Path
 		}
 		for _, m := range append(build.Deps, &build.Main) {
-			if m.Path == module && m.Version != "" && m.Version != "(devel)" {
+			if m.Path == from && m.Replace == nil && m.Version != "" && m.Version != "(devel)" {
 				version = m.Version
 			}
 		}

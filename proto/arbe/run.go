@@ -143,7 +143,7 @@ func (r *run) attend(ctx context.Context, started *arbev1.RunCommandResponse) (*
 		go func() {
 			err := r.readOutput(ctx)
 			// After the end of ctx a writer may fail because its caller closes it, and the command continues.
-			if w, ok := errors.AsType[*WriteError](err); ok && ctx.Err() == nil {
+			if w := (*WriteError)(nil); errors.As(err, &w) && ctx.Err() == nil {
 				r.cancel(ctx)
 				leave(w)
 			}

@@ -85,7 +85,7 @@ func TestRunCancelsTheCommandWhenAWriterFails(t *testing.T) {
 	_, err := client.Run(t.Context(), &arbev1.RunCommandRequest{ThreadId: "thread"}, arbe.WithOutput(writerFunc(func([]byte) (int, error) {
 		return 0, io.ErrShortWrite
 	}), nil))
-	if _, ok := errors.AsType[*arbe.WriteError](err); !ok || !errors.Is(err, io.ErrShortWrite) {
+	if failed := (*arbe.WriteError)(nil); !errors.As(err, &failed) || !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("the error is %v, want a WriteError for %v", err, io.ErrShortWrite)
 	}
 	<-command.cancelled

@@ -105,9 +105,9 @@ func (t *tail) run(ctx context.Context) {
 
 // lostForGood reports whether enough connections in a row have ended at the same gap.
 func (t *tail) lostForGood(err error) bool {
-	gap, ok := errors.AsType[*GapError](err)
+	var gap *GapError
 	switch {
-	case !ok:
+	case !errors.As(err, &gap):
 		return false // keep the count, because this error says nothing about the gap
 	case *gap != t.gap:
 		t.gap, t.gaps = *gap, 0

@@ -1,3 +1,5 @@
+//go:build go1.25
+
 package arbe_test
 
 import (
@@ -308,7 +310,7 @@ func TestTail(t *testing.T) {
 				last = err
 			}
 			expect(t, seen, upTo(0, 3))
-			if gap, ok := errors.AsType[*arbe.GapError](last); !ok || gap.Position != 3 || gap.Found != 6 {
+			if gap := (*arbe.GapError)(nil); !errors.As(last, &gap) || gap.Position != 3 || gap.Found != 6 {
 				t.Errorf("it ended with %v", last)
 			}
 			if s.calls != len(waits)+1 || len(waits) != 5 {

@@ -11,8 +11,8 @@ import (
 // metadata, because an error that did not come from a service has no details.
 func ErrorInfoOf(err error) *ErrorInfo {
 	info := &ErrorInfo{}
-	e, ok := errors.AsType[*connect.Error](err)
-	if !ok {
+	var e *connect.Error
+	if !errors.As(err, &e) {
 		return info
 	}
 	for _, detail := range e.Details() {

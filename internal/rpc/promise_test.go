@@ -1,4 +1,4 @@
-package arbe_test
+package rpc_test
 
 import (
 	"os"
@@ -38,12 +38,12 @@ func TestThePromiseNoticesBreaks(t *testing.T) {
 			dir := t.TempDir()
 			copyFile(t, filepath.Join(root, "buf.yaml"), filepath.Join(dir, "buf.yaml"))
 			copyFile(t, rules, filepath.Join(dir, ".tools/protovalidate/buf/validate/validate.proto"))
-			files, err := filepath.Glob("v1/*.proto")
+			files, err := filepath.Glob(filepath.Join(root, "proto/arbe/v1/*.proto"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, file := range files {
-				copyFile(t, file, filepath.Join(dir, "proto/arbe", file))
+				copyFile(t, file, filepath.Join(dir, "proto/arbe/v1", filepath.Base(file)))
 			}
 			changed := filepath.Join(dir, "proto/arbe/v1/house.proto")
 			text, err := os.ReadFile(changed)

@@ -1,4 +1,4 @@
-package arbe_test
+package rpc_test
 
 import (
 	"os"
