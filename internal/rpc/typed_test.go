@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -121,6 +122,20 @@ func TestEveryKindHasAMessageWithTheFieldsOfItsPayload(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The TypeScript client knows every kind.
+func TestEveryKindIsInTheTypeScriptClient(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../proto/ts/src/payload.ts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range entry.Kinds() {
+		if line := fmt.Sprintf("  %q: %sSchema,\n", k.Type, k.Payload); !strings.Contains(string(text), line) {
+			t.Errorf("proto/ts/src/payload.ts has no line %q", line)
+		}
+	}
 }
 
 func BenchmarkEntriesOnTheWire(b *testing.B) {

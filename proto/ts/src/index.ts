@@ -14,18 +14,7 @@ export { type WatchEvent, type WatchOptions, type WatchRequest } from "./watch.j
 export { LostError, type AskAnswer, type AskOptions, type AskPiece, type AskQuestion } from "./ask.js";
 export { OutputError, type RunOptions, type RunRequest, type RunResult } from "./run.js";
 export { GapError, type TailEvent, type TailOptions } from "./tail.js";
-export {
-  payloadOf,
-  type ChatPayload,
-  type CommandPayload,
-  type CommandResultPayload,
-  type EnvironmentPreparedPayload,
-  type ForkedPayload,
-  type HouseCreatedPayload,
-  type Payloads,
-  type SandboxResumedPayload,
-  type StatusChangedPayload,
-} from "./payload.js";
+export { payloadOf, rawPayloadOf, type Payloads } from "./payload.js";
 export { nextStep, reason, reference, requestId } from "./errors.js";
 export { Code, ConnectError } from "@connectrpc/connect";
 

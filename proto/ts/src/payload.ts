@@ -1,129 +1,129 @@
-import type { Entry } from "./gen/arbe/v1/payload_pb.js";
+import { fromJson, type DescMessage, type JsonValue, type MessageShape } from "@bufbuild/protobuf";
 
-/** A message of a person or a bot. */
-export interface ChatPayload {
-  /** Markdown, with mentions as @handle. */
-  text: string;
-  /** The id of the entry that the message answers. */
-  reply_to?: string;
-  /** The files of the message. */
-  attachments?: AttachmentPayload[];
+import {
+  AgentSpawnSchema,
+  BotChangedSchema,
+  BotCreatedSchema,
+  CancelRequestedSchema,
+  ChatSchema,
+  ChatDeletedSchema,
+  ChatEditedSchema,
+  ChatReactedSchema,
+  ChildFinishedSchema,
+  ChildOverdueSchema,
+  CommandSchema,
+  CommandResultSchema,
+  CommandWaitingSchema,
+  EnvironmentPreparedSchema,
+  ForkedSchema,
+  HeartbeatSchema,
+  HostAllowedSchema,
+  HostRefusedSchema,
+  HouseCreatedSchema,
+  InviteRevokedSchema,
+  InvitedSchema,
+  LimitNearSchema,
+  MemberJoinedSchema,
+  MemberRemovedSchema,
+  PermissionAnsweredSchema,
+  PermissionAskedSchema,
+  PiAssistantSchema,
+  PiCompactionSchema,
+  PiFailedSchema,
+  PiToolResultSchema,
+  QueueCancelledSchema,
+  QueueEditedSchema,
+  QueueMovedSchema,
+  QueueTakenSchema,
+  QueueTimedSchema,
+  RoleChangedSchema,
+  RunFinishedSchema,
+  SandboxResumedSchema,
+  SandboxWokenSchema,
+  SessionOrphanedSchema,
+  SkippedSchema,
+  StatusChangedSchema,
+  TurnEndedSchema,
+  TurnFellBackSchema,
+  TurnStartedSchema,
+  TurnSteeredSchema,
+  TurnWaitingSchema,
+  type Entry,
+} from "./gen/arbe/v1/payload_pb.js";
+import { withJson } from "./stringify.js";
+
+/** The types of entries that this client knows, with the messages of their payloads. Types are an open set: expect others. */
+const schemas = {
+  "chat": ChatSchema,
+  "command": CommandSchema,
+  "command_result": CommandResultSchema,
+  "signal.dispatch.command_waiting": CommandWaitingSchema,
+  "pi.assistant": PiAssistantSchema,
+  "pi.tool_result": PiToolResultSchema,
+  "pi.compaction": PiCompactionSchema,
+  "signal.dispatch.turn_started": TurnStartedSchema,
+  "signal.dispatch.turn_steered": TurnSteeredSchema,
+  "signal.dispatch.turn_waiting": TurnWaitingSchema,
+  "signal.dispatch.turn_fell_back": TurnFellBackSchema,
+  "signal.dispatch.limit_near": LimitNearSchema,
+  "signal.dispatch.turn_ended": TurnEndedSchema,
+  "signal.permission.asked": PermissionAskedSchema,
+  "signal.permission.answered": PermissionAnsweredSchema,
+  "signal.dispatch.skipped": SkippedSchema,
+  "sandbox_resumed": SandboxResumedSchema,
+  "signal.sandbox.woken": SandboxWokenSchema,
+  "signal.sandbox.host_refused": HostRefusedSchema,
+  "signal.environment.host_allowed": HostAllowedSchema,
+  "signal.thread.status_changed": StatusChangedSchema,
+  "agent_spawn": AgentSpawnSchema,
+  "signal.thread.heartbeat": HeartbeatSchema,
+  "signal.thread.run_finished": RunFinishedSchema,
+  "signal.thread.pi_failed": PiFailedSchema,
+  "signal.thread.pi_session_orphaned": SessionOrphanedSchema,
+  "signal.thread.cancel_requested": CancelRequestedSchema,
+  "signal.thread.child_finished": ChildFinishedSchema,
+  "signal.thread.child_overdue": ChildOverdueSchema,
+  "signal.queue.edited": QueueEditedSchema,
+  "signal.queue.moved": QueueMovedSchema,
+  "signal.queue.timed": QueueTimedSchema,
+  "signal.queue.cancelled": QueueCancelledSchema,
+  "signal.queue.taken": QueueTakenSchema,
+  "signal.chat.edited": ChatEditedSchema,
+  "signal.chat.deleted": ChatDeletedSchema,
+  "signal.chat.reacted": ChatReactedSchema,
+  "signal.thread.forked": ForkedSchema,
+  "signal.house.created": HouseCreatedSchema,
+  "signal.house.invited": InvitedSchema,
+  "signal.house.invite_revoked": InviteRevokedSchema,
+  "signal.house.member_joined": MemberJoinedSchema,
+  "signal.house.member_removed": MemberRemovedSchema,
+  "signal.house.role_changed": RoleChangedSchema,
+  "signal.house.bot_created": BotCreatedSchema,
+  "signal.house.bot_changed": BotChangedSchema,
+  "signal.environment.prepared": EnvironmentPreparedSchema,
+} as const satisfies Record<string, DescMessage>;
+
+/** The types of entries that this client knows, with their payloads. */
+export type Payloads = { [Type in keyof typeof schemas]: MessageShape<(typeof schemas)[Type]> };
+
+/**
+ * Returns the payload of an entry as a message if the entry is of the given type: `payloadOf(entry, "chat")?.replyTo`. A field
+ * that the payload does not have has its default value, and one that this client does not know is left out. It returns undefined
+ * for a payload that does not fit its type, which a program may have written.
+ */
+export function payloadOf<Type extends keyof Payloads>(entry: Pick<Entry, "type" | "payload">, type: Type): Payloads[Type] | undefined {
+  if (entry.type !== type) {
+    return undefined;
+  }
+  const schema: DescMessage = schemas[type];
+  try {
+    return withJson(schema, fromJson(schema, JSON.parse(entry.payload) as JsonValue, { ignoreUnknownFields: true })) as Payloads[Type];
+  } catch {
+    return undefined;
+  }
 }
 
-/** A file of a message. The server fills in everything but the artifact's id. */
-export interface AttachmentPayload {
-  /** The artifact with the bytes. It may be deleted later. */
-  artifact_id: string;
-  name?: string;
-  /** The type that the server found in the bytes. */
-  media_type?: string;
-  /** The number of bytes; absent for an empty file. */
-  size?: number;
-  /** The size of an image in pixels; absent for other files, and for an image that is too large to be shown. */
-  width?: number;
-  height?: number;
-}
-
-/** Someone ran a command on the thread's sandbox. */
-export interface CommandPayload {
-  /** A line for the shell; otherwise argv is set. */
-  command?: string;
-  argv?: string[];
-  sandbox_id?: string;
-  timeout_ms?: number;
-  environment_id?: string;
-  /** The command's two outputs are kept apart, for the program that started it. */
-  separate?: boolean;
-  /** The command has an input, which that program writes. */
-  input?: boolean;
-  /** The command has a terminal, which that program reads and writes. This is its size at first. */
-  terminal?: { rows: number; columns: number; kind?: string; keep?: boolean };
-  /** The directory in which the command starts, and its environment variables besides those of its environment. */
-  directory?: string;
-  env?: Record<string, string>;
-}
-
-/** The end of a command, and its output. */
-export interface CommandResultPayload {
-  /** The id of the command entry. */
-  command_id: string;
-  sandbox_id?: string;
-  /** 124 if the command timed out, 128+n if signal n ended it, and -1 if it did not run or its end is unknown. */
-  exit_code: number;
-  /** The output, or the beginning of a large output. */
-  output: string;
-  /** The end of a large output. */
-  output_tail?: string;
-  /** The size of the whole output, in bytes. */
-  output_bytes: number;
-  truncated?: boolean;
-  /** The artifact with a truncated output as it was printed, its size, and whether it has only the first part. */
-  artifact_id?: string;
-  artifact_bytes?: number;
-  artifact_part?: boolean;
-  /** The number of bytes that a command with separate outputs printed. */
-  raw_bytes?: number;
-  /** The output went to a terminal, so it contains control sequences. */
-  terminal?: boolean;
-  duration_ms: number;
-  timed_out?: boolean;
-  cancelled?: boolean;
-  /** The agent who cancelled the command, and the strongest signal that it was sent. */
-  cancelled_by?: string;
-  signal?: string;
-  out_of_memory?: boolean;
-  /** Why the command could not run, and what to do. */
-  error?: string;
-}
-
-/** Another sandbox took the place of the thread's dead one. */
-export interface SandboxResumedPayload {
-  sandbox_id: string;
-  previous_sandbox_id: string;
-}
-
-/** The thread's status changed. */
-export interface StatusChangedPayload {
-  from: string;
-  to: string;
-  reason?: string;
-}
-
-/** The first entry of a fork after the entries that it shares with its source. */
-export interface ForkedPayload {
-  thread_id: string;
-  /** The position of the last shared entry. */
-  seq: number;
-}
-
-/** The first entry of a house's primary thread. */
-export interface HouseCreatedPayload {
-  house_id: string;
-  name: string;
-}
-
-/** How a new sandbox was prepared. */
-export interface EnvironmentPreparedPayload {
-  sandbox_id: string;
-  steps: { name: string; exit_code: number; duration_ms: number; output?: string }[];
-}
-
-/** The types of entries that this client knows, with their payloads. Types are an open set: expect others. */
-export interface Payloads {
-  chat: ChatPayload;
-  command: CommandPayload;
-  command_result: CommandResultPayload;
-  sandbox_resumed: SandboxResumedPayload;
-  "signal.thread.status_changed": StatusChangedPayload;
-  "signal.thread.forked": ForkedPayload;
-  "signal.house.created": HouseCreatedPayload;
-  "signal.environment.prepared": EnvironmentPreparedPayload;
-}
-
-/** Returns the payload of an entry if the entry is of the given type: `payloadOf(entry, "chat")?.text`. */
-export function payloadOf<Type extends keyof Payloads>(entry: Entry, type: Type): Payloads[Type] | undefined;
-/** Returns the payload of an entry of any type. */
-export function payloadOf(entry: Entry): unknown;
-export function payloadOf(entry: Entry, type: string = entry.type): unknown {
-  return entry.type === type ? JSON.parse(entry.payload) : undefined;
+/** Returns the payload of an entry of any type as it was written: its fields have the names that they have in the log. */
+export function rawPayloadOf(entry: Pick<Entry, "payload">): unknown {
+  return JSON.parse(entry.payload);
 }

@@ -43,6 +43,12 @@ export class Watch {
   stop(): void {
     clearTimeout(this.#timer);
   }
+
+  /** Stops the timer and ends the connection. Leaving a loop over a connection's messages does not end it, so a program could not exit. */
+  close(): void {
+    this.stop();
+    this.#controller.abort(new Error("the loop was left"));
+  }
 }
 
 /** Waits for a time, or until the signal is aborted. */

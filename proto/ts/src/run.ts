@@ -2,9 +2,9 @@ import type { Client as ServiceClient } from "@connectrpc/connect";
 
 import { isHopeless } from "./errors.js";
 import type { EntryService } from "./gen/arbe/v1/entry_pb.js";
-import type { Entry } from "./gen/arbe/v1/payload_pb.js";
+import type { CommandResult, Entry } from "./gen/arbe/v1/payload_pb.js";
 import { OutputStream, type ThreadService } from "./gen/arbe/v1/thread_pb.js";
-import { payloadOf, type CommandResultPayload } from "./payload.js";
+import { payloadOf } from "./payload.js";
 import { Pace } from "./reconnect.js";
 import { tail, type TailEvent } from "./tail.js";
 
@@ -39,10 +39,10 @@ export interface RunOptions {
 }
 
 /** How a command ended. */
-export interface RunResult extends CommandResultPayload {
+export type RunResult = CommandResult & {
   /** The command_result entry. */
   entry: Entry;
-}
+};
 
 /** The error of `run` when the output did not arrive completely. `result` says how the command ended, if that is known. */
 export class OutputError extends Error {
@@ -118,7 +118,7 @@ async function follow(services: Services, threadId: string, after: bigint, resul
   for await (const event of tail(services.entries, threadId, { after, signal, ...(options.onDisconnect && { onDisconnect: options.onDisconnect }) })) {
     options.onEvent?.(event);
     if (event.case === "entry" && event.value.id === resultId) {
-      return { ...payloadOf(event.value, "command_result")!, entry: event.value };
+      return Object.assign(payloadOf(event.value, "command_result")!, { entry: event.value });
     }
   }
   throw new Error("the tail ended"); // not reached, because a tail ends only by throwing

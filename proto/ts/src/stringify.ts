@@ -26,6 +26,12 @@ async function* markEach<M extends Message>(schema: DescMessage, messages: Async
   }
 }
 
+/** Returns a message that works with JSON.stringify, as do all messages in it. */
+export function withJson<M extends Message>(schema: DescMessage, message: M): M {
+  mark(schema, message);
+  return message;
+}
+
 /** Gives a message and all messages in it a toJSON method that is not enumerable. */
 function mark(schema: DescMessage, message: unknown): void {
   if (typeof message !== "object" || message === null || !("$typeName" in message)) {

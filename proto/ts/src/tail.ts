@@ -84,7 +84,7 @@ export async function* tail(
     } catch (error) {
       ended = watch.signal.aborted ? watch.signal.reason : error;
     } finally {
-      watch.stop();
+      watch.close();
     }
     signal?.throwIfAborted();
     if (ended instanceof GapError) {

@@ -59,7 +59,7 @@ export async function* watchHouse(
     } catch (error) {
       ended = watch.signal.aborted ? watch.signal.reason : error;
     } finally {
-      watch.stop();
+      watch.close();
     }
     signal?.throwIfAborted();
     if (isHopeless(ended)) {

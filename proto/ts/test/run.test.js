@@ -65,7 +65,7 @@ function server(script = {}) {
 test("a command is run, and how it ended is returned", async () => {
   const { client, request } = server();
   const result = await client.run({ threadId: "t", command: ["ls", "-l"], timeoutMs: 1500 });
-  assert.equal(result.exit_code, 3);
+  assert.equal(result.exitCode, 3);
   assert.equal(result.output, "text");
   assert.equal(result.entry.seq, 8n);
   assert.deepEqual(request().what.value.args, ["ls", "-l"]);
@@ -90,7 +90,7 @@ test("every byte of both outputs is passed on, apart, also when a call fails", a
   );
   assert.equal(stdout, "one two");
   assert.equal(stderr, "error");
-  assert.equal(result.exit_code, 3);
+  assert.equal(result.exitCode, 3);
 });
 
 test("a command reads all of its input", async () => {

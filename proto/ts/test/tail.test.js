@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Code, ConnectError, GapError, createClient, nextStep, payloadOf } from "../dist/index.js";
+import { Code, ConnectError, GapError, createClient, nextStep, payloadOf, rawPayloadOf } from "../dist/index.js";
 import { serve, token } from "./scripted-server.js";
 
 /** Follows the log up to an entry and returns the positions that came. */
@@ -165,5 +165,15 @@ test("payloadOf reads an entry as what it is, and as nothing else", () => {
   const entry = { type: "chat", payload: '{"text":"hi"}' };
   assert.equal(payloadOf(entry, "chat")?.text, "hi");
   assert.equal(payloadOf(entry, "command"), undefined);
-  assert.deepEqual(payloadOf({ type: "something.new", payload: "[1]" }), [1]);
+  assert.deepEqual(rawPayloadOf({ type: "something.new", payload: "[1]" }), [1]);
+});
+
+test("the fields of a payload have names in camelCase, and its JSON is that of the API", () => {
+  const payload = '{"command_id":"c","exit_code":3,"output":"x","output_bytes":1,"duration_ms":20,"of_a_later_version":true}';
+  const result = payloadOf({ type: "command_result", payload }, "command_result");
+  assert.equal(result?.exitCode, 3);
+  assert.equal(result?.durationMs, 20n);
+  assert.equal(result?.artifactId, "");
+  assert.deepEqual(JSON.parse(JSON.stringify(result)), { commandId: "c", exitCode: 3, output: "x", outputBytes: "1", durationMs: "20" });
+  assert.equal(payloadOf({ type: "chat", payload: '{"text":1}' }, "chat"), undefined);
 });
