@@ -26,6 +26,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/lazyregexp"
+	"github.com/arbe-dev/arbe/internal/trace"
 )
 
 // DB is a pool of connections under the server's own role. It is safe for concurrent use.
@@ -130,7 +131,7 @@ func (d *DB) Pool() *pgxpool.Pool { return d.pool }
 //
 // A database that does not answer in time counts as a lost connection, because a machine or network that fails sends no
 // message.
-func (d *DB) In(ctx context.Context, scope Scope, f func(tx pgx.Tx) error) error {
+func (d *DB) In(ctx context.Context, scope Scope, f func(tx pgx.Tx) error) (err error) {
 	begin, err := scope.begin(credentialIn(ctx))
 	if err != nil {
 		return err
@@ -145,7 +146,10 @@ func (d *DB) In(ctx context.Context, scope Scope, f func(tx pgx.Tx) error) error
 		return fault.New(fault.Unavailable, "this house has too many slow requests in progress", "try again in a moment").Because(err)
 	}
 	defer leave()
+	bound, span := trace.Start(bound, trace.Client, "transaction", trace.String("db.system.name", "postgresql"))
+	defer func() { span.End(err) }()
 	err = d.transact(bound, begin, func(tx pgx.Tx) error {
+		defer keepSpan(tx, span)()
 		// The statements of f have contexts of their own. Therefore only closing the connection ends them.
 		defer context.AfterFunc(bound, func() {
 			if ctx.Err() == nil {

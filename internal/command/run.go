@@ -14,6 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/logging"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/trace"
 )
 
 // perform runs the command of a job and writes its result. If an earlier server began the command, this one follows it. If
@@ -29,7 +30,10 @@ func (d *Commands) perform(ctx context.Context, job *jobs.Job[jobArgs]) error {
 	case err == nil && w.said.ID == "":
 		return w.end(ctx, nil)
 	case err == nil:
-		switch w.run(ctx); {
+		running, span := trace.Start(ctx, trace.Client, "command")
+		w.run(running)
+		w.endSpan(span)
+		switch {
 		case w.takenByOther:
 			job.AwaitEnd(ctx)
 			return jobs.Left
@@ -47,6 +51,22 @@ func (d *Commands) perform(ctx context.Context, job *jobs.Job[jobArgs]) error {
 	}
 	d.config.Logger.DebugContext(ctx, "a command ended", "exit_code", w.ended.ExitCode, "took_ms", w.ended.DurationMS, "sandbox", w.ended.SandboxID)
 	return w.finish(ctx)
+}
+
+// endSpan ends the span of a command: with its exit code, or as failed if it did not run or goes on on another server.
+func (w *work) endSpan(span trace.Span) {
+	switch {
+	case w.takenByOther, w.handOver, w.machine != "":
+		span.Set(trace.String("arbe.command.continues", "on another server"))
+	case w.ended.SandboxID == "":
+		span.Fail("not_run")
+	case w.ended.TimedOut:
+		span.Fail("timeout")
+	case w.ended.Cancelled:
+		span.Fail("cancelled")
+	}
+	span.Set(trace.Int("process.exit.code", w.ended.ExitCode), trace.String("arbe.sandbox", w.ended.SandboxID))
+	span.End(nil)
 }
 
 // run runs the command in the thread's sandbox and publishes its output.

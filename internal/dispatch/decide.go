@@ -280,7 +280,9 @@ func (c *decider) commit(ctx context.Context, m move, work Work) error {
 		asks, err := work(ctx, tx)
 		for _, t := range asks.Turns {
 			if err == nil {
-				_, err = c.requestTurn(ctx, tx, m.ref, t)
+				of, span := c.saidIn.decide(ctx, m.ref, t.Entry)
+				_, err = c.requestTurn(of, tx, m.ref, t)
+				span.End(err)
 			}
 		}
 		if err == nil && len(asks.Notes) > 0 {

@@ -54,6 +54,7 @@ type decider struct {
 	log    *stream.Log
 	jobs   *jobs.Jobs
 	logger *slog.Logger
+	saidIn *saidIn
 	choose Selector
 	// requestTurn is [Dispatcher.requestTurnTx].
 	requestTurn func(context.Context, pgx.Tx, stream.Ref, turn.Request) (string, error)

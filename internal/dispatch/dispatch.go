@@ -96,6 +96,8 @@ type Dispatcher struct {
 	config  Config
 	limits  Limits
 	output  *fair.Output
+	// saidIn is nil if nothing is traced.
+	saidIn *saidIn
 	// chooser is nil if another Selector chooses.
 	chooser *chooser
 	// bots runs the turns of bots.

@@ -12,6 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/trace"
 )
 
 // Message is a chat or command to write.
@@ -67,8 +68,10 @@ func (d *Dispatcher) Say(ctx context.Context, by Speaker, threadID string, w Mes
 }
 
 // Append is Say for a draft. With literal, the draft is written unchanged, whatever its text begins with.
-func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, draft entry.Draft, literal bool) (entry.Entry, error) {
+func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, draft entry.Draft, literal bool) (_ entry.Entry, err error) {
 	d.output.Ask(by.House)
+	ctx, span := trace.Start(ctx, trace.Internal, "say")
+	defer func() { span.End(err) }()
 	if err := entry.Check(draft, entry.Anyone); err != nil {
 		return entry.Entry{}, err
 	}
@@ -82,6 +85,7 @@ func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, dr
 	if err != nil {
 		return entry.Entry{}, err
 	}
+	d.saidIn.note(ctx, said.to, said.drafts)
 	var entries []entry.Entry
 	if said.plain() {
 		if entries, err = d.log.Append(ctx, said.to, said.drafts...); err == nil {
@@ -105,10 +109,13 @@ func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, dr
 // transaction. The caller has validated the content. literal reports which messages are literal. Errors: also those of
 // [stream.Log.Write].
 func (d *Dispatcher) SayAll(ctx context.Context, by Speaker, threadID string, w stream.Write, literal []bool) (done stream.Written, err error) {
+	ctx, span := trace.Start(ctx, trace.Internal, "say")
+	defer func() { span.End(err) }()
 	said, err := d.interpret(ctx, by, threadID, w.Content, literal)
 	if err != nil {
 		return done, err
 	}
+	d.saidIn.note(ctx, said.to, said.drafts)
 	if w.Content = said.drafts; said.plain() {
 		return d.log.Write(ctx, said.to, w)
 	}

@@ -24,7 +24,7 @@ import (
 func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	c.foreground = cmp.Or(c.foreground, foreground)
 	d := &Dispatcher{
-		db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults(), output: fair.NewOutput(),
+		db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults(), output: fair.NewOutput(), saidIn: newSaidIn(c.Jobs.Tracer),
 		stopHeartbeat: func() {},
 	}
 	queue := c.Jobs
@@ -64,7 +64,7 @@ func (d *Dispatcher) begin(ctx context.Context) (err error) {
 	}
 	stopTouching, stopTending := d.boxes.KeepTouched(ctx, d.logger), d.boxes.Tend(ctx)
 	d.stopHeartbeat = func() { stopTending(); stopTouching() }
-	deciding := &decider{db: d.db, log: d.log, jobs: d.Jobs, logger: d.logger, choose: d.config.Select, requestTurn: d.requestTurnTx}
+	deciding := &decider{db: d.db, log: d.log, jobs: d.Jobs, logger: d.logger, saidIn: d.saidIn, choose: d.config.Select, requestTurn: d.requestTurnTx}
 	if err := deciding.start(ctx); err != nil {
 		return err
 	}

@@ -158,6 +158,7 @@ func (d *Dispatcher) sayOnce(ctx context.Context, c turn.Call, th thread.Thread,
 	if err := entry.Check(draft, entry.Server); err != nil {
 		return err
 	}
+	d.saidIn.note(ctx, th.Stream(), []entry.Draft{draft})
 	entries, err := d.log.Append(ctx, th.Stream(), draft)
 	if err != nil {
 		return err

@@ -32,6 +32,7 @@ import (
 	"github.com/riverqueue/river"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/trace"
 )
 
 const (
@@ -62,6 +63,8 @@ type Config struct {
 	Machines    func() []string
 	MachineGone time.Duration
 
+	// Tracer records the jobs of all queues but the one for maintenance. Defaults to nil, which records none.
+	Tracer *trace.Tracer
 	// SweepEvery is the time between two searches for jobs of dead servers, and LockGrace how long a server may be without
 	// its lock before it counts as dead. They default to 15 and 3 seconds.
 	SweepEvery, LockGrace time.Duration

@@ -73,5 +73,12 @@ func (w *worker[A]) Work(ctx context.Context, row *river.Job[A]) error {
 		return Left
 	}
 	defer end()
-	return w.kind.Work(ctx, &Job[A]{ID: row.ID, Args: row.Args, row: row, jobs: w.jobs})
+	ctx, span := w.jobs.traced(ctx, row.JobRow)
+	err := w.kind.Work(ctx, &Job[A]{ID: row.ID, Args: row.Args, row: row, jobs: w.jobs})
+	if errors.Is(err, Left) {
+		span.End(nil)
+	} else {
+		span.End(err)
+	}
+	return err
 }

@@ -13,7 +13,11 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/trace"
 )
+
+// traceKey is the key under which a job's metadata names the span that queued it.
+const traceKey = "traceparent"
 
 // This file queues, finds and changes jobs that this server is not working on.
 
@@ -42,6 +46,9 @@ func (j *Jobs) InsertTx(ctx context.Context, tx pgx.Tx, args Args, o Options) (q
 	}
 	if o.Machine != "" {
 		metadata["machine"] = o.Machine
+	}
+	if from := trace.Here(db.Traced(ctx, tx)); from != "" {
+		metadata[traceKey] = from
 	}
 	text, err := json.Marshal(metadata)
 	if err != nil {

@@ -31,6 +31,7 @@ func (c *Client) Stream(ctx context.Context, endpoint Endpoint, model string, re
 	if each == nil {
 		each = func(Delta) {}
 	}
+	ctx = called(ctx, endpoint, model)
 	began := time.Now()
 	s := &stream{each: each, limit: cmp.Or(c.MaxAnswer, 2<<20), open: map[string]int{}}
 	w, ends, err := c.attempt(ctx, p, request.Pace, s)

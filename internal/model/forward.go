@@ -60,7 +60,7 @@ func (c *Client) Forward(ctx context.Context, endpoint Endpoint, f Forward) (*Fo
 		return nil, err
 	}
 	e := endpoint.withDefaults()
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(called(ctx, e, f.Model))
 	w := c.wire(e, cancel)
 	to := &Forwarded{call: f, endpoint: e, ctx: ctx, cancel: cancel, wire: w, client: c, began: time.Now()}
 	w.size = func() int { return to.passed }

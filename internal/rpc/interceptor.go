@@ -15,6 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/logging"
+	"github.com/arbe-dev/arbe/internal/trace"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
@@ -78,6 +79,7 @@ func (e *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		defer cancel()
 		clearNext(ctx)
 		began := time.Now()
+		trace.Of(ctx).Name(strings.TrimPrefix(req.Spec().Procedure, "/"))
 		res, err := next(ctx, req)
 		if err != nil {
 			err = e.convertError(ctx, err, req.Spec())
@@ -94,6 +96,7 @@ func (e *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		clearNext(ctx)
 		began := time.Now()
+		trace.Of(ctx).Name(strings.TrimPrefix(conn.Spec().Procedure, "/"))
 		err := next(ctx, conn)
 		if err != nil {
 			err = e.convertError(ctx, err, conn.Spec())

@@ -14,6 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/trace"
 )
 
 const (
@@ -91,7 +92,9 @@ func (b *builds) buildAlone(ctx context.Context, scope db.Scope, threadID, id st
 		return Sandbox{}, err
 	}
 	began := time.Now()
-	made, err := b.make(ctx, driver, threadID, box, env)
+	building, span := trace.Start(ctx, trace.Client, "sandbox build", trace.String("arbe.sandbox.driver", box.Provider))
+	made, err := b.make(building, driver, threadID, box, env)
+	span.End(err)
 	if b.observe != nil {
 		b.observe(box.Provider, err, time.Since(began))
 	}

@@ -100,6 +100,9 @@ type Config struct {
 	// MetricsAddr is another address, host:port, at which the operator can read /metrics, /healthz and /readyz without a
 	// credential. Defaults to "", which means no such address.
 	MetricsAddr string
+	// TracesURL is where a collector takes traces over OTLP/HTTP. It is for tests. Defaults to what OpenTelemetry's standard
+	// variables name, which may be nowhere.
+	TracesURL string
 	// DrainTimeout limits how long [Server.Drain] waits for running commands. 0 means no wait.
 	DrainTimeout time.Duration
 	// LogFormat is the format of the log: "text" or "json". Defaults to text on a terminal, and to json elsewhere.

@@ -27,7 +27,7 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 	inside, insideMux := newInProcess(), http.NewServeMux()
 	insideMux.Handle("/", services)
 	insideMux.Handle(rpc.ArtifactPath, artifacts)
-	insideServer := &http.Server{Handler: identified(s.logger, nil, insideMux), ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug)}
+	insideServer := &http.Server{Handler: identified(s.logger, s.traces, true, nil, insideMux), ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug)}
 	go insideServer.Serve(inside)
 
 	app := web.New(web.Config{
@@ -55,7 +55,7 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 		boxes: boxDoors{of.Auth.Authenticate, streams, models, git}, isPreview: func(r *http.Request) bool { _, ok := of.Ports.Serves(r); return ok },
 		previews: of.Ports.Preview(), streams: streams, models: models, rest: mux,
 	}
-	server := httpd.New(identified(s.logger, s.metrics.request, doors), s.limits, s.logger)
+	server := httpd.New(identified(s.logger, s.traces, false, s.metrics.request, doors), s.limits, s.logger)
 	server.ConnContext = markBox
 	requests, endRequests := context.WithCancel(context.Background())
 	server.BaseContext = func(net.Listener) context.Context { return requests }

@@ -1,24 +1,29 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/httpd"
 	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/logging"
+	"github.com/arbe-dev/arbe/internal/trace"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 // requestForm matches request ids that are accepted from clients. Other text could inject lines into a log.
 var requestForm = lazyregexp.New(`^[A-Za-z0-9._:/+=-]{1,128}$`)
 
-// identified gives each request an id, which is in all its log lines and in its answer. After each request it calls observe
-// with the time until the answer began. It keeps an id from a proxy, or from the web app when that calls the services. So one
-// id follows a request through all of them.
-func identified(logger *slog.Logger, observe func(r *http.Request, status int, waited time.Duration), next http.Handler) http.Handler {
+// identified gives each request an id, which is in all its log lines and in its answer, and a span. After each request it calls
+// observe with the time until the answer began. It keeps an id from a proxy, or from the web app when that calls the services.
+// So one id follows a request through all of them. inside reports that requests come from this process, whose traces they
+// continue.
+func identified(logger *slog.Logger, traces *trace.Tracer, inside bool, observe func(r *http.Request, status int, waited time.Duration), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(arbev1.RequestHeader)
 		if !requestForm.MatchString(id) {
@@ -27,6 +32,8 @@ func identified(logger *slog.Logger, observe func(r *http.Request, status int, w
 		w.Header().Set(arbev1.RequestHeader, id)
 		began := time.Now()
 		ctx := logging.With(r.Context(), slog.String(logging.RequestKey, id))
+		ctx, span := traces.Answer(ctx, trace.Parent(r.Header.Get(trace.Header)), inside, spanName(r))
+		defer func() { endSpan(ctx, span, w) }()
 		next.ServeHTTP(w, r.WithContext(ctx))
 		status, answered := httpd.Begun(w)
 		if observe != nil {
@@ -39,13 +46,49 @@ func identified(logger *slog.Logger, observe func(r *http.Request, status int, w
 	})
 }
 
-// identifying sends requests on behalf of another request, and passes on its id, so that both have the same id in the log.
+// spanName returns the first name of a request's span: the method and what the request is for. Paths are not in it, because
+// clients choose them. The services replace it with the procedure.
+func spanName(r *http.Request) string {
+	if !slices.Contains(methods, r.Method) {
+		return doorOf(r)
+	}
+	return r.Method + " " + doorOf(r)
+}
+
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+
+// endSpan ends the span of a request, with what its log lines are about.
+func endSpan(ctx context.Context, span trace.Span, w http.ResponseWriter) {
+	if !span.Recording() {
+		return
+	}
+	status, _ := httpd.Begun(w)
+	span.Set(trace.Int("http.response.status_code", status))
+	for _, key := range []string{logging.RequestKey, "house", "thread", "command"} {
+		if value := logging.Value(ctx, key); value != "" {
+			span.Set(trace.String("arbe."+key, value))
+		}
+	}
+	if status >= http.StatusInternalServerError {
+		span.Fail(strconv.Itoa(status))
+	}
+	span.End(nil)
+}
+
+// identifying sends requests on behalf of another request, and passes on its id and its span, so that both have the same id in
+// the log and are one trace.
 type identifying struct{ http.RoundTripper }
 
 func (t identifying) RoundTrip(r *http.Request) (*http.Response, error) {
-	if id := logging.Value(r.Context(), logging.RequestKey); id != "" {
+	id, from := logging.Value(r.Context(), logging.RequestKey), trace.Here(r.Context())
+	if id != "" || from != "" {
 		r = r.Clone(r.Context())
+	}
+	if id != "" {
 		r.Header.Set(arbev1.RequestHeader, id)
+	}
+	if from != "" {
+		r.Header.Set(trace.Header, string(from))
 	}
 	return t.RoundTripper.RoundTrip(r)
 }

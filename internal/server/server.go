@@ -38,6 +38,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/trace"
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
@@ -72,8 +73,10 @@ type Server struct {
 	failed      chan error
 	health      *health
 	metrics     *metrics
-	metricsURL  string
-	dispatcher  *dispatch.Dispatcher
+	// traces is nil if nothing is traced.
+	traces     *trace.Tracer
+	metricsURL string
+	dispatcher *dispatch.Dispatcher
 	// fromBoxes is the listener for connections from inside boxes.
 	fromBoxes *inProcess
 	// stops end the started parts, in the order of their start. Stop calls them in reverse, because later parts use earlier

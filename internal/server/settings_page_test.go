@@ -38,7 +38,7 @@ The first of these that sets a setting wins: its flag of ` + "`arbe up` and `arb
 its variable in the environment, its key in ` + "`config.json`" + ` in the data directory (` + "`{\"log_level\": \"debug\"}`" + `, each value a string),
 its default. ` + "`arbe config`" + ` shows the value of each and where it comes from. Secrets have no flag, because other users of the machine
 can read the arguments of a process; ` + "`--database-url`" + ` takes an address without a password. What models need is described in
-[operating.md](operating.md#keys-and-artifacts).
+[operating.md](operating.md#keys-and-artifacts), and the standard variables of OpenTelemetry, for traces, [there](operating.md#health-logs-metrics), too.
 
 | setting | variable | default | what it is |
 |---|---|---|---|

@@ -38,6 +38,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/subscription"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/trace"
 	"github.com/arbe-dev/arbe/internal/version"
 )
 
@@ -50,6 +51,7 @@ func (s *Server) start(ctx context.Context) error {
 		p.openDirectory,
 		p.startListening, // before anything slow, so that a port in use is reported immediately
 		p.openDatabase,
+		p.openTraces,
 		p.openLog,
 		p.openSecrets,
 		p.openArtifacts,
@@ -106,6 +108,18 @@ func (p *starting) openDatabase(ctx context.Context) (err error) {
 	p.onStop(func(context.Context) error { p.database.Close(); return nil })
 	p.health = &health{database: p.database, logger: p.logger, degraded: map[string]string{}}
 	return nil
+}
+
+// openTraces comes before everything that is traced, so that the last spans are sent after all of it has stopped.
+func (p *starting) openTraces(ctx context.Context) (err error) {
+	host, _ := os.Hostname()
+	p.traces, err = trace.Open(ctx, trace.Config{
+		URL: p.cfg.TracesURL, Version: version.Get().Version, Installation: p.installation, Server: host + " " + p.dir.path, Logger: p.logger,
+	})
+	if err == nil {
+		p.onStop(p.traces.Close)
+	}
+	return err
 }
 
 func (p *starting) openLog(ctx context.Context) (err error) {
@@ -219,7 +233,7 @@ func (p *starting) startDispatcher(ctx context.Context) (err error) {
 		Artifacts: p.artifacts, Secrets: p.secrets, SpoolDir: p.dir.join("spool"), SpoolSize: p.cfg.SpoolSize, EndCommands: p.cfg.ownsDatabase(),
 		Fetch: p.cfg.Fetch, Runs: p.runs(), ObserveCommand: p.metrics.work.command,
 		Bots: p.turns, Rosters: p.bots, Mentions: p.inboxes,
-		Jobs: jobs.Config{Tasks: []jobs.Task{
+		Jobs: jobs.Config{Tracer: p.traces, Tasks: []jobs.Task{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: p.auth.RotateOldSigningKeys},
 			{Name: "sweep_sandboxes", Every: 5 * time.Minute, Do: func(ctx context.Context) error { p.boxes.Sweep(ctx); return nil }},
 			{Name: "sweep_accounts", Every: 5 * time.Minute, Do: func(ctx context.Context) error { p.boxes.SweepAccounts(ctx); return nil }},

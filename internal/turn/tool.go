@@ -14,6 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/trace"
 	"github.com/arbe-dev/arbe/internal/wait"
 )
 
@@ -162,6 +163,8 @@ func (r *run) call(ctx context.Context, tool Tool, c Call) (got Result, err erro
 			err = fault.Newf(fault.Internal, "go on without it", "the tool %s broke", tool.Name)
 		}
 	}()
+	ctx, span := trace.Start(ctx, trace.Internal, "tool "+tool.Name)
+	defer func() { span.End(err) }()
 	return tool.Run(ctx, c)
 }
 
