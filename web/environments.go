@@ -74,6 +74,9 @@ func valuesOf(e *arbev1.Environment) map[string]string {
 		if b.GetOptional() {
 			name += "?"
 		}
+		if b.GetFile() != "" {
+			name += "=" + b.GetFile()
+		}
 		bound = append(bound, name)
 	}
 	values["secrets"] = strings.Join(bound, " ")
@@ -172,8 +175,9 @@ func recipeOf(r *http.Request) (values map[string]string, config *arbev1.Environ
 		config.Git = append(config.Git, made)
 	}
 	for _, name := range words("secrets") {
+		name, file, _ := strings.Cut(name, "=")
 		name, optional := strings.CutSuffix(name, "?")
-		config.Secrets = append(config.Secrets, &arbev1.SecretBinding{Name: name, Optional: optional})
+		config.Secrets = append(config.Secrets, &arbev1.SecretBinding{Name: name, Optional: optional, File: file})
 	}
 	return values, config, wrong
 }

@@ -436,7 +436,7 @@ func environmentPage(v environmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("secrets", "Secrets", v.Values["secrets"], "Names of secrets that commands and the setup script receive as environment variables. One that may be missing ends with a question mark.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("secrets", "Secrets", v.Values["secrets"], "Names of secrets that commands and the setup script receive as environment variables. One that may be missing ends with a question mark. With KUBECONFIG=kube.yaml, they receive the file /run/secrets/kube.yaml, and its path in the variable.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -446,6 +446,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 			"a time nobody understands":       {url.Values{"name": {"x"}, "command_timeout": {"an hour"}}, "command_timeout", "such as 90s"},
 			"a time beyond the contract":      {url.Values{"name": {"x"}, "command_timeout": {"48h"}}, "command_timeout", "than"},
 			"a branch that is an option":      {url.Values{"name": {"x"}, "ref": {"--upload-pack=evil"}}, "ref", "not the name of a branch"},
+			"a secret's file elsewhere":       {url.Values{"name": {"x"}, "secrets": {"KEY=../key"}}, "secrets", "cannot have this name"},
 			"a repository that is no address": {url.Values{"name": {"x"}, "repo": {"ext::sh"}}, "repo", "not the address"},
 		} {
 			t.Run(what, func(t *testing.T) {
@@ -459,14 +460,14 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 				}
 			})
 		}
-		form := url.Values{"name": {"web"}, "repo": {"https://example.com/web.git"}, "setup": {"make\r\nmake install"}, "memory_mb": {"512"}, "command_timeout": {"90m"}}
+		form := url.Values{"name": {"web"}, "repo": {"https://example.com/web.git"}, "setup": {"make\r\nmake install"}, "memory_mb": {"512"}, "command_timeout": {"90m"}, "secrets": {"TOKEN KUBECONFIG?=kube.yaml"}}
 		res, _ := owner.post(home+"/environments", form)
 		made, saved := strings.CutSuffix(res.Header.Get("Location"), "?saved")
 		if res.StatusCode != http.StatusSeeOther || !saved {
 			t.Fatalf("it answers %d, %s", res.StatusCode, res.Header.Get("Location"))
 		}
 		_, page := owner.get(made)
-		contains(t, page, `value="512"`, `value="1h30m"`, "make\nmake install")
+		contains(t, page, `value="512"`, `value="1h30m"`, "make\nmake install", `value="TOKEN KUBECONFIG?=kube.yaml"`)
 		form.Set("name", "site")
 		form.Set("memory_mb", "")
 		res, _ = owner.post(made, form)

@@ -30,7 +30,8 @@ type recipe struct {
 	Start     string            `json:"start,omitempty" yaml:"start"`
 	Directory string            `json:"directory,omitempty" yaml:"directory"`
 	Labels    map[string]string `json:"labels,omitempty" yaml:"labels"`
-	// Secrets are names of secrets. The name of a secret that may be missing ends with a question mark.
+	// Secrets are names of secrets. The name of a secret that may be missing ends with a question mark. For a secret that
+	// commands receive as a file, "=" and the name of the file follow.
 	Secrets []string     `json:"secrets,omitempty" yaml:"secrets"`
 	Limits  recipeLimits `json:"limits,omitzero" yaml:"limits"`
 	Egress  recipeEgress `json:"egress,omitzero" yaml:"egress"`
@@ -73,11 +74,14 @@ func recipeOf(c *arbev1.EnvironmentConfig) recipe {
 		Limits: recipeLimits{MemoryMB: l.GetMemoryMb(), DiskMB: l.GetDiskMb(), PIDs: l.GetPids(), CPUs: l.GetCpus()},
 	}
 	for _, b := range c.GetSecrets() {
-		name := b.GetName()
+		text := b.GetName()
 		if b.GetOptional() {
-			name += "?"
+			text += "?"
 		}
-		r.Secrets = append(r.Secrets, name)
+		if b.GetFile() != "" {
+			text += "=" + b.GetFile()
+		}
+		r.Secrets = append(r.Secrets, text)
 	}
 	if e := c.GetEgress(); e != nil {
 		r.Egress = recipeEgress{e.GetMode(), e.GetSets(), e.GetHosts()}
@@ -114,9 +118,10 @@ func (r recipe) config() (*arbev1.EnvironmentConfig, error) {
 		*d.to = durationpb.New(given)
 	}
 	var secrets []*arbev1.SecretBinding
-	for _, name := range r.Secrets {
+	for _, text := range r.Secrets {
+		name, file, _ := strings.Cut(text, "=")
 		name, optional := strings.CutSuffix(name, "?")
-		secrets = append(secrets, &arbev1.SecretBinding{Name: name, Optional: optional})
+		secrets = append(secrets, &arbev1.SecretBinding{Name: name, Optional: optional, File: file})
 	}
 	c := &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Limits: l, Secrets: secrets,
 		Start: r.Start, Directory: r.Directory, Labels: r.Labels}
@@ -198,7 +203,7 @@ func (f environmentFile) text() ([]byte, error) {
 		"directory":       "where commands start, below the working tree",
 		"labels":          "labels of your choice",
 		"idle":            "how long a sandbox may be idle before it is stopped, such as 2h",
-		"secrets":         "names of secrets that commands receive as environment variables; NAME? may be missing",
+		"secrets":         "names of secrets that commands receive as environment variables; NAME? may be missing; NAME=FILE is the file /run/secrets/FILE, and the variable has its path",
 		"limits":          "of a sandbox; 0 is the driver's default",
 		"egress":          "which hosts of the internet sandboxes reach; from their next command on",
 		"mode":            "none, listed (those of sets and hosts), or open (all); empty is listed",

@@ -42,7 +42,7 @@ func (w *work) adopt(ctx context.Context) (on string, got sandbox.Result, err er
 	cmd := program(w.command, p)
 	if len(from.Secrets) > 0 {
 		err := db.Persist(w.config.Jobs.Results(), func() (err error) {
-			w.received, err = w.config.Secrets.ReceiveAgain(w.config.Jobs.Results(), w.job.Args.House, from.Secrets)
+			w.received, err = w.config.Secrets.ReceiveAgain(w.config.Jobs.Results(), w.job.Args.House, from.Secrets, from.SecretFiles)
 			return err
 		})
 		if err != nil {
@@ -50,7 +50,7 @@ func (w *work) adopt(ctx context.Context) (on string, got sandbox.Result, err er
 		}
 		w.to.receives(w.received)
 	}
-	cmd.Env = environment(w.command, w.received)
+	cmd.Env, cmd.Secrets = environment(w.command, w.received), w.received.Files
 	defer w.config.Boxes.KeepUsed(ctx, db.Scope{House: w.job.Args.House}, p.ID)()
 	got, err = w.attend(ctx, p, launcher, cmd, limit)
 	switch {

@@ -55,6 +55,8 @@ type begun struct {
 	Launched bool `json:"launched,omitempty"`
 	// Secrets are the names and revisions of the secrets that it receives.
 	Secrets map[string]int64 `json:"secrets,omitempty"`
+	// SecretFiles are the files of those that it receives as files, by the names of the secrets.
+	SecretFiles map[string]string `json:"secret_files,omitempty"`
 }
 
 // cancellation is the cancellation of a command, as its job records it.

@@ -134,6 +134,24 @@ func TestABoundSecret(t *testing.T) {
 			t.Errorf("after a change it ends with %+v", r)
 		}
 	})
+	t.Run("that is a file is read by each command, and its content is removed from what they write", func(t *testing.T) {
+		th := b.Thread(sandbox.Recipe{Secrets: []secret.Binding{{Name: "CANARY", Required: true, File: "canary.txt"}}, Setup: "cat $CANARY"})
+		commandID := b.Ask(th, "echo $CANARY; cat $CANARY; until test -e go; do sleep 0.05; done; tail -c +2 $CANARY | wc -c")
+		b.Printed(th, commandID, "canary.txt")
+		if err := b.stop(t.Context()); err != nil { // the next server continues the command, and its file stays
+			t.Fatal(detail(err))
+		}
+		b.use(b.serve())
+		b.Sh(th, "touch go")
+		hidden := strings.Repeat("x", len(canary))
+		if r := b.Result(th, commandID); r.Output != secret.Folder+"/canary.txt\n"+hidden+fmt.Sprintln(len(canary)-1) {
+			t.Errorf("it ends with %+v", r)
+		}
+		if !strings.Contains(b.Story(th), hidden) {
+			t.Errorf("the setup wrote nothing: %s", b.Story(th))
+		}
+		commandtest.CheckNoCanary(t, "the log", b.Story(th))
+	})
 	t.Run("that is missing keeps everything from starting", func(t *testing.T) {
 		th := b.Thread(sandbox.Recipe{Secrets: []secret.Binding{{Name: "MISSING", Required: true}}, Setup: "exit 9"})
 		r := b.Sh(th, "echo ran")

@@ -86,7 +86,16 @@ func (w *work) noteBegun(ctx context.Context, p sandbox.Handle, launched bool) e
 	if launched {
 		machine = p.Machine // other machines' servers cannot follow it, so the queue must not give it to them
 	}
-	return w.job.SetNote(ctx, note{Begun: &begun{Sandbox: p.ID, Launched: launched, Secrets: w.received.Revisions}}, &machine)
+	at := begun{Sandbox: p.ID, Launched: launched, Secrets: w.received.Revisions}
+	for _, b := range p.Secrets() {
+		if _, received := at.Secrets[b.Name]; received && b.File != "" {
+			if at.SecretFiles == nil {
+				at.SecretFiles = map[string]string{}
+			}
+			at.SecretFiles[b.Name] = b.File
+		}
+	}
+	return w.job.SetNote(ctx, note{Begun: &at}, &machine)
 }
 
 // cancellation returns what the job records about its cancellation. If the database does not answer, it returns the zero

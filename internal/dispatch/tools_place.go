@@ -30,7 +30,11 @@ func (d *Dispatcher) settingOf(ctx context.Context, scope db.Scope, threadID str
 		Offline: around.Offline, Reaches: around.Egress.String(), CommandTime: around.CommandTime,
 	}
 	for _, b := range recipe.Secrets {
-		s.Environment.Secrets = append(s.Environment.Secrets, b.Name)
+		to := &s.Environment.Secrets
+		if b.File != "" {
+			to = &s.Environment.SecretFiles
+		}
+		*to = append(*to, b.Name)
 	}
 	return s, nil
 }

@@ -252,7 +252,7 @@ func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
 		config.Egress = &arbev1.Egress{Mode: string(p.Mode), Sets: p.Sets, Hosts: p.Hosts}
 	}
 	for _, b := range r.Secrets {
-		config.Secrets = append(config.Secrets, &arbev1.SecretBinding{Name: b.Name, Optional: !b.Required})
+		config.Secrets = append(config.Secrets, &arbev1.SecretBinding{Name: b.Name, Optional: !b.Required, File: b.File})
 	}
 	for _, repo := range r.Repositories {
 		config.Repositories = append(config.Repositories, &arbev1.Repository{Url: repo.URL, Ref: repo.Ref, Depth: int32(repo.Depth), Folder: repo.Folder})
@@ -274,7 +274,7 @@ func recipe(c *arbev1.EnvironmentConfig) sandbox.Recipe {
 	l := c.GetLimits()
 	return sandbox.Recipe{
 		Secrets: each(c.GetSecrets(), func(b *arbev1.SecretBinding) secret.Binding {
-			return secret.Binding{Name: b.GetName(), Required: !b.GetOptional()}
+			return secret.Binding{Name: b.GetName(), Required: !b.GetOptional(), File: b.GetFile()}
 		}),
 		Driver: c.GetDriver(), Image: c.GetImage(), Repo: c.GetRepo(), Ref: c.GetRef(), Setup: c.GetSetup(),
 		Start: c.GetStart(), Directory: c.GetDirectory(), Labels: c.GetLabels(),

@@ -35,7 +35,7 @@ func TestEnvironment(t *testing.T) {
 	recipe := &arbev1.EnvironmentConfig{
 		Driver: "local", Image: "docker.io/library/debian:13", Repo: "https://example.com/a.git", Ref: "main", Setup: "make\nmake install",
 		Limits:       &arbev1.Limits{MemoryMb: 512, DiskMb: 1024, Pids: 100, Cpus: 1.5, CommandTimeout: durationpb.New(90 * time.Second), Idle: durationpb.New(2 * time.Hour)},
-		Secrets:      []*arbev1.SecretBinding{{Name: "TOKEN"}, {Name: "OPTIONAL", Optional: true}},
+		Secrets:      []*arbev1.SecretBinding{{Name: "TOKEN"}, {Name: "OPTIONAL", Optional: true}, {Name: "KUBECONFIG", Optional: true, File: "kube.yaml"}},
 		Egress:       &arbev1.Egress{Mode: "listed", Sets: []string{"npm"}, Hosts: []string{"example.com:22"}},
 		Repositories: []*arbev1.Repository{{Url: "https://example.com/b", Ref: "v1", Depth: 3, Folder: "lib/b"}},
 		Git:          []*arbev1.GitCredential{{Host: "example.com:8443", Secret: "TOKEN", User: "ada", HostKeys: []string{"SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU"}}},
@@ -43,7 +43,7 @@ func TestEnvironment(t *testing.T) {
 	}
 
 	t.Run("keeps its whole recipe", func(t *testing.T) {
-		for _, m := range []proto.Message{recipe, recipe.Limits, recipe.Repositories[0], recipe.Git[0]} {
+		for _, m := range []proto.Message{recipe, recipe.Limits, recipe.Repositories[0], recipe.Git[0], recipe.Secrets[2]} {
 			for i, fields := 0, m.ProtoReflect().Descriptor().Fields(); i < fields.Len(); i++ {
 				if field := fields.Get(i); !m.ProtoReflect().Has(field) {
 					t.Errorf("the recipe of this test has no %s: set it", field.FullName())

@@ -127,7 +127,7 @@ func (l *launch) putSpec(ctx context.Context, h sandbox.Handle, p placed) error 
 			Provider: m.Provider, ID: m.ID, Dialect: m.Dialect, BaseURL: h.Door() + m.Path, ContextWindow: m.ContextWindow, MaxTokens: m.MaxTokens, Thinks: m.Thinks,
 		}
 		// The gateway must see the calls of an agent that cannot tell failure from success.
-		if !l.config.Agents[l.bot.Runtime].Witness && slices.ContainsFunc(h.Secrets(), func(b secret.Binding) bool { return b.Name == m.KeyEnv }) {
+		if !l.config.Agents[l.bot.Runtime].Witness && slices.ContainsFunc(h.Secrets(), func(b secret.Binding) bool { return b.Name == m.KeyEnv && b.File == "" }) {
 			s.Model.BaseURL, s.Model.KeyEnv = m.Root, m.KeyEnv
 		}
 	}
@@ -138,15 +138,17 @@ func (l *launch) putSpec(ctx context.Context, h sandbox.Handle, p placed) error 
 	return h.Upload(ctx, l.spec(), 0o600, bytes.NewReader(text))
 }
 
-// environment returns the secrets that the sandbox's environment binds. The caller owns the map.
-func (l *launch) environment(ctx context.Context, h sandbox.Handle) (map[string]string, error) {
-	env := map[string]string{}
+// environment returns the secrets that the sandbox's environment binds, as variables and as files. The caller owns the
+// map of the variables.
+func (l *launch) environment(ctx context.Context, h sandbox.Handle) (env, files map[string]string, err error) {
+	env = map[string]string{}
 	if l.config.Secrets == nil || len(h.Secrets()) == 0 {
-		return env, nil
+		return env, nil, nil
 	}
-	received, err := l.config.Secrets.Receive(ctx, l.scope.House, h.Secrets())
+	var received secret.Received
+	received, err = l.config.Secrets.Receive(ctx, l.scope.House, h.Secrets())
 	maps.Copy(env, received.Env)
-	return env, err
+	return env, received.Files, err
 }
 
 // watch shows the steps of a launch, and their output, to clients that watch the thread. It never fails.

@@ -160,7 +160,7 @@ func (l *launch) launchRunner(ctx context.Context, h sandbox.Handle, launcher sa
 	if err != nil {
 		return err
 	}
-	env, err := l.environment(ctx, h)
+	env, files, err := l.environment(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (l *launch) launchRunner(ctx context.Context, h sandbox.Handle, launcher sa
 		env[name] = value
 	}
 	return launcher.Launch(ctx, h.Ref, id, sandbox.Command{
-		Argv: []string{program, l.spec()}, Dir: sandbox.Workspace, Env: env, Merged: true,
+		Argv: []string{program, l.spec()}, Dir: sandbox.Workspace, Env: env, Secrets: files, Merged: true,
 	})
 }
 

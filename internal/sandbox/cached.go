@@ -17,6 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/lazyregexp"
+	"github.com/arbe-dev/arbe/internal/secret"
 )
 
 // An environment is built once. Drivers that support it keep the files of the first box as they are after its setup,
@@ -157,11 +158,17 @@ func (c *cached) findKey(p *preparing) {
 		Git                     []GitCredential
 		Egress                  egress.Policy
 		Secrets                 map[string]int64
+		Files                   []secret.Binding `json:",omitempty"`
 	}{
-		cacheVersion, c.rebuilds, p.recipe.Image, p.recipe.Setup, p.recipe.Directory, p.recipe.checkouts(), c.refs, p.recipe.Git, p.recipe.egress(), nil,
+		cacheVersion, c.rebuilds, p.recipe.Image, p.recipe.Setup, p.recipe.Directory, p.recipe.checkouts(), c.refs, p.recipe.Git, p.recipe.egress(), nil, nil,
 	}
 	if p.recipe.Setup != "" { // a repository's own setup receives no secrets
 		of.Secrets = p.received.Revisions
+		for _, b := range p.recipe.Secrets {
+			if b.File != "" {
+				of.Files = append(of.Files, b)
+			}
+		}
 	}
 	text, err := json.Marshal(of)
 	if err != nil {

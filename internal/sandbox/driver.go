@@ -20,6 +20,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
 )
 
 // Driver creates and uses boxes at one provider. A box is one machine with one working tree.
@@ -169,6 +170,8 @@ type Guarantees struct {
 	// SecretsSeparate means that no command can read the environment or memory of another one that was given an
 	// environment.
 	SecretsSeparate bool
+	// SecretFiles means that commands can receive files in [SecretFolder]; see [Command].Secrets.
+	SecretFiles bool
 	// Ports means that the driver is a [Dialer] that reaches every program that listens on the loopback of a box.
 	Ports bool
 	// Layers means that the driver is [Layered].
@@ -373,6 +376,8 @@ const (
 	Workspace = "/workspace"
 	// Home is the box user's home directory.
 	Home = "/home/agent"
+	// SecretFolder holds the files of [Command].Secrets. It is in memory.
+	SecretFolder = secret.Folder
 )
 
 // Command is one command to run in a box.
@@ -384,6 +389,10 @@ type Command struct {
 	// Env is added to the box's own small environment (PATH, HOME, USER, LANG, TERM). Values reach the command's
 	// environment only, never an argument list or a file, because they may be secrets.
 	Env map[string]string
+	// Secrets are the contents of files in [SecretFolder], by their names. They are there as long as commands that
+	// receive them run, readable only by the box's user, and nowhere else. The driver must guarantee SecretFiles.
+	// Otherwise the error is a [fault.Precondition].
+	Secrets map[string]string
 	// Stdin is its input; nil is an empty input.
 	Stdin io.Reader
 	// Stdout and Stderr receive its output as it comes, from one goroutine each; nil drops it. A writer that fails

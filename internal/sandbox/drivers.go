@@ -75,6 +75,25 @@ func (d *drivers) known(name string) error {
 	return err
 }
 
+// checkSecretFiles refuses a recipe that binds a secret as a file if its driver states that it has no such files. A
+// driver that is not ready says so itself when a command begins.
+func (d *drivers) checkSecretFiles(r Recipe) error {
+	d.mu.RLock()
+	driver := d.ready[r.driver()]
+	d.mu.RUnlock()
+	s, states := driver.(Stating)
+	if !states || s.Guarantees().SecretFiles {
+		return nil
+	}
+	for _, b := range r.Secrets {
+		if b.File != "" {
+			return fault.Newf(fault.Invalid, "leave out the file, so that commands receive it as an environment variable, or use another driver",
+				"secrets: sandboxes of the driver %s cannot have %s as a file", r.driver(), b.Name)
+		}
+	}
+	return nil
+}
+
 // machine returns the machine to which a driver's sandboxes are bound; see [Bound]. It is empty if every server reaches
 // them, or if the driver is not ready.
 func (d *drivers) machine(name string) string {

@@ -175,6 +175,9 @@ func (e *Environments) checked(recipe Recipe) (config, secrets json.RawMessage, 
 	if config, err = recipe.encode(); err != nil {
 		return nil, nil, err
 	}
+	if err := e.drivers.checkSecretFiles(recipe); err != nil {
+		return nil, nil, err
+	}
 	if secrets, err = json.Marshal(append([]secret.Binding{}, recipe.Secrets...)); err != nil {
 		return nil, nil, err
 	}

@@ -94,7 +94,7 @@ func (p *preparing) do(s script) error {
 	env := map[string]string{"GIT_TERMINAL_PROMPT": "0"} // nobody could answer
 	maps.Copy(env, s.env)
 	maps.Copy(env, s.received.Env)
-	result, err := p.driver.Exec(p.ctx, p.ref, Command{Argv: s.argv, Dir: s.dir, Stdout: both, Stderr: both, Timeout: p.stepTime, Env: env})
+	result, err := p.driver.Exec(p.ctx, p.ref, Command{Argv: s.argv, Dir: s.dir, Stdout: both, Stderr: both, Timeout: p.stepTime, Env: env, Secrets: s.received.Files})
 	both.mu.Lock() // a refusal may still arrive
 	whole.Flush()
 	live.Flush()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
@@ -44,7 +45,7 @@ func (r Recipe) checkRest() error {
 
 // checkSecrets validates the secrets that a recipe binds.
 func checkSecrets(bindings []secret.Binding) error {
-	seen := map[string]bool{}
+	seen, files := map[string]bool{}, map[string]bool{}
 	for _, b := range bindings {
 		switch err := secret.CheckName(b.Name); {
 		case err != nil:
@@ -53,11 +54,19 @@ func checkSecrets(bindings []secret.Binding) error {
 			return fault.Newf(fault.Invalid, "give the secret another name", "secrets: %s is an environment variable of each command", b.Name)
 		case seen[b.Name]:
 			return fault.Newf(fault.Invalid, "name it once", "secrets: %s is there twice", b.Name)
+		case b.File != "" && !validSecretFile.MatchString(b.File):
+			return fault.Newf(fault.Invalid, "use letters, digits, - and _, and dots but not at the beginning, at most 100 characters, such as kubeconfig",
+				"secrets: the file of %s cannot have this name in %s", b.Name, SecretFolder)
+		case b.File != "" && files[b.File]:
+			return fault.Newf(fault.Invalid, "give each its own file", "secrets: the file %s is there twice", b.File)
 		}
-		seen[b.Name] = true
+		seen[b.Name], files[b.File] = true, true
 	}
 	return nil
 }
+
+// validSecretFile is the form of the name of a secret's file. Files whose names begin with a dot are the drivers'.
+var validSecretFile = lazyregexp.New(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$`)
 
 // ownVariables are the environment variables that each command has from its box.
 var ownVariables = []string{"PATH", "HOME", "USER", "LANG", "TERM", "GIT_TERMINAL_PROMPT"}

@@ -440,7 +440,7 @@ func (r *Resolver) start(ctx context.Context, p Handle) error {
 	}
 	var out tail
 	redacted := received.Redactor.Stream(func(b []byte) { _, _ = out.Write(b) }) // never fails
-	result, err := p.Exec(ctx, Command{Argv: startArgv(p.recipe), Dir: p.recipe.directory(), Stdout: redacted, Merged: true, Env: received.Env, Timeout: r.builds.preparation.stepTime})
+	result, err := p.Exec(ctx, Command{Argv: startArgv(p.recipe), Dir: p.recipe.directory(), Stdout: redacted, Merged: true, Env: received.Env, Secrets: received.Files, Timeout: r.builds.preparation.stepTime})
 	redacted.Flush()
 	switch {
 	case err != nil:

@@ -393,17 +393,26 @@ func (s *Secrets) Used(ctx context.Context, house string, names ...string) error
 	return s.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error { return s.q.NoteSecretsUsed(ctx, tx, house, names) })
 }
 
+// Folder is the folder of a sandbox that holds secrets as files. It is in memory, so that no saved tree, cached
+// environment or disk ever has them. Files could not be anywhere else without this promise.
+const Folder = "/run/secrets"
+
 // Binding gives the commands of an environment a secret of their house, as an environment variable of the same name.
 type Binding struct {
 	Name string `json:"name"`
 	// Required: without the secret, commands do not start.
 	Required bool `json:"required"`
+	// File is the name of a file in [Folder] that holds the value. The variable then holds the path of the file. If
+	// File is empty, the variable holds the value.
+	File string `json:"file,omitempty"`
 }
 
 // Received are the secrets that one command receives.
 type Received struct {
-	// Env holds their values by name: the command's environment variables.
+	// Env holds the command's environment variables: the values by name, or the paths of files that hold them.
 	Env map[string]string
+	// Files holds the contents of files by their names in [Folder].
+	Files map[string]string
 	// Revisions say which values these are: each changes with its secret.
 	Revisions map[string]int64
 	// Redactor removes these values and no others.
@@ -417,8 +426,9 @@ func (s *Secrets) Receive(ctx context.Context, house string, bindings []Binding)
 		return Received{}, nil
 	}
 	names := make([]string, len(bindings))
+	files := map[string]string{}
 	for i, b := range bindings {
-		names[i] = b.Name
+		names[i], files[b.Name] = b.Name, b.File
 	}
 	rows, err := s.sealed(ctx, house, names)
 	if err != nil {
@@ -432,7 +442,8 @@ func (s *Secrets) Receive(ctx context.Context, house string, bindings []Binding)
 		if err != nil {
 			return Received{}, err
 		}
-		got.Env[r.Name], got.Revisions[r.Name] = string(value), r.Revision
+		got.give(r.Name, files[r.Name], string(value))
+		got.Revisions[r.Name] = r.Revision
 		values, size = append(values, value), size+len(value)
 	}
 	for _, b := range bindings {
@@ -447,12 +458,24 @@ func (s *Secrets) Receive(ctx context.Context, house string, bindings []Binding)
 	return got, s.Used(ctx, house, names...)
 }
 
-// ReceiveAgain returns what a command received from a server that is gone. If one of the values is no longer known, the
-// Redactor is [Everything].
-func (s *Secrets) ReceiveAgain(ctx context.Context, house string, revisions map[string]int64) (Received, error) {
+// give adds a value under a name: as a variable, or as a file if file is its name.
+func (r *Received) give(name, file, value string) {
+	if file == "" {
+		r.Env[name] = value
+		return
+	}
+	if r.Files == nil {
+		r.Files = map[string]string{}
+	}
+	r.Env[name], r.Files[file] = Folder+"/"+file, value
+}
+
+// ReceiveAgain returns what a command received from a server that is gone. files are the files of those secrets that it
+// received as files, by the names of the secrets. If one of the values is no longer known, the Redactor is [Everything].
+func (s *Secrets) ReceiveAgain(ctx context.Context, house string, revisions map[string]int64, files map[string]string) (Received, error) {
 	var bindings []Binding
 	for name := range revisions {
-		bindings = append(bindings, Binding{Name: name})
+		bindings = append(bindings, Binding{Name: name, File: files[name]})
 	}
 	got, err := s.Receive(ctx, house, bindings)
 	if fault.CodeOf(err) == fault.Precondition || err == nil && !maps.Equal(got.Revisions, revisions) {

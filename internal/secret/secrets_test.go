@@ -398,6 +398,14 @@ func TestACommandReceivesWhatItsEnvironmentBinds(t *testing.T) {
 	if list, err := s.List(t.Context(), b.home); err != nil || list[0].UsedAt.IsZero() || !list[1].UsedAt.IsZero() {
 		t.Errorf("the uses are %v (%v)", list, err)
 	}
+	file, err := s.Receive(t.Context(), b.home.House, []secret.Binding{{Name: "ONE", File: "one.txt"}, {Name: "TWO", File: "two.txt"}})
+	must(t, err)
+	if len(file.Env) != 1 || file.Env["ONE"] != secret.Folder+"/one.txt" || len(file.Files) != 1 || file.Files["one.txt"] != "first-value" {
+		t.Errorf("as a file it receives %v and %v", file.Env, file.Files)
+	}
+	if text := file.Redactor.String("first-value"); text != "xxxxxxxxxxx" {
+		t.Errorf("what it writes from the file becomes %q", text)
+	}
 	none, err := s.Receive(t.Context(), b.home.House, nil)
 	must(t, err)
 	if len(none.Env) != 0 || none.Redactor != nil {
@@ -409,14 +417,19 @@ func TestACommandReceivesWhatItsEnvironmentBinds(t *testing.T) {
 	}
 
 	// A server that continues the command knows the values only while they are unchanged.
-	again, err := s.ReceiveAgain(t.Context(), b.home.House, got.Revisions)
+	again, err := s.ReceiveAgain(t.Context(), b.home.House, got.Revisions, nil)
 	must(t, err)
 	if text := again.Redactor.String("first-value other-value"); text != "xxxxxxxxxxx other-value" || again.Env["ONE"] != "first-value" {
 		t.Errorf("again, what it writes becomes %q", text)
 	}
+	again, err = s.ReceiveAgain(t.Context(), b.home.House, file.Revisions, map[string]string{"ONE": "one.txt"})
+	must(t, err)
+	if again.Files["one.txt"] != "first-value" || again.Env["ONE"] != file.Env["ONE"] {
+		t.Errorf("again, as a file it receives %v and %v", again.Env, again.Files)
+	}
 	set(t, s, b.home, "ONE", "newer-value")
 	for range 2 {
-		again, err = s.ReceiveAgain(t.Context(), b.home.House, got.Revisions)
+		again, err = s.ReceiveAgain(t.Context(), b.home.House, got.Revisions, nil)
 		must(t, err)
 		if text := again.Redactor.String("first-value"); text != "xxxxxxxxxxx" {
 			t.Errorf("after a change, what it writes becomes %q", text)

@@ -97,13 +97,21 @@ func (e *Environment) text() string {
 	}
 	b.WriteByte('\n')
 	if len(e.Secrets) > 0 {
-		var names []string
-		for _, name := range e.Secrets[:min(len(e.Secrets), MaxMembers)] {
-			names = append(names, "$"+Name(name))
-		}
-		b.WriteString("- Commands have secrets in these environment variables, whose values nobody sees: " + strings.Join(names, ", ") + ".\n")
+		b.WriteString("- Commands have secrets in these environment variables, whose values nobody sees: " + variables(e.Secrets) + ".\n")
+	}
+	if len(e.SecretFiles) > 0 {
+		b.WriteString("- Commands have secrets in files, whose contents nobody sees. These environment variables have their paths: " + variables(e.SecretFiles) + ".\n")
 	}
 	return b.String()
+}
+
+// variables lists environment variables.
+func variables(names []string) string {
+	var list []string
+	for _, name := range names[:min(len(names), MaxMembers)] {
+		list = append(list, "$"+Name(name))
+	}
+	return strings.Join(list, ", ")
 }
 
 // instructions returns the workspace's instructions that the model read last; empty if it has read none.

@@ -261,6 +261,8 @@ type Environment struct {
 	CommandTime time.Duration
 	// Secrets are the names of the environment variables that hold secrets.
 	Secrets []string
+	// SecretFiles are the names of the environment variables that hold the paths of files with secrets.
+	SecretFiles []string
 }
 
 // surroundings is what a turn knows about where it is.

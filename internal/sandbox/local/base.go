@@ -192,16 +192,14 @@ func copyLink(root *os.Root, source, name string) error {
 // An image may have links there. Mounts follow links, even into files that the box writes, and the box could then
 // choose what process 1 runs. So each mount point becomes a real directory.
 func completeRoot(root *os.Root) error {
-	for _, dir := range []string{"proc", "dev", "tmp", "etc", sandbox.Workspace[1:], sandbox.Home[1:], filepath.Dir(pid1Path[1:])} {
+	for _, dir := range []string{"proc", "dev", "tmp", "etc", sandbox.Workspace[1:], sandbox.Home[1:], sandbox.SecretFolder[1:], filepath.Dir(pid1Path[1:])} {
 		if err := makeRealDir(root, dir); err != nil {
 			return err
 		}
 	}
-	for _, dir := range []string{"run", "var"} { // nothing is mounted there, so links are harmless
-		if _, err := root.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-			if err := root.Mkdir(dir, 0o755); err != nil {
-				return err
-			}
+	if _, err := root.Lstat("var"); errors.Is(err, fs.ErrNotExist) { // nothing is mounted there, so links are harmless
+		if err := root.Mkdir("var", 0o755); err != nil {
+			return err
 		}
 	}
 	// The runtime gives the file system on /tmp the mode of this directory.

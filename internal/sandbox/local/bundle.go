@@ -130,6 +130,12 @@ func (b bundle) mounts() []specs.Mount {
 	if !b.ownKernel {
 		mounts = append(mounts, tmpfs("/tmp", tmpEighths, "mode=1777"))
 	}
+	if !b.ownKernel {
+		mounts = append(mounts, specs.Mount{
+			Destination: sandbox.SecretFolder, Type: "tmpfs", Source: "tmpfs",
+			Options: []string{"nosuid", "nodev", "noexec", "mode=755", fmt.Sprintf("size=%d", secretSpace), "nr_inodes=4096"},
+		})
+	}
 	for _, path := range b.root.binds {
 		mounts = append(mounts, readOnly(path, b.ownKernel))
 	}

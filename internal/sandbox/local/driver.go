@@ -238,6 +238,7 @@ type container struct {
 
 	commands commands
 	dropping dropping
+	secrets  secretFiles
 }
 
 // quarantine is the directory of quarantined boxes.
@@ -343,6 +344,9 @@ type supervised struct {
 	started uint64   // when the process started, if recorded, because pids are reused
 	pidfd   int      // the stub's, until it has become the command; 0 if there is none
 	group   string   // its control group; empty if there are none
+
+	secrets   []string // the files of secrets that it receives
+	inherited bool     // an earlier server started it, so it may receive any of the box's secrets
 
 	recorded bool     // it outlives its server
 	launch   string   // its id, if it was launched

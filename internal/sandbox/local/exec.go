@@ -5,7 +5,9 @@ package local
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -73,7 +75,7 @@ func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (san
 	std.drain()
 	c.dropping.add(std.outputs...)
 	result.OutOfMemory = d.oomKills(c) > oomBefore
-	c.commands.leave(run)
+	c.leave(run)
 	if s, ok := run.(*supervised); ok {
 		if s.close(); !result.OutOfMemory {
 			c.endAttackers(s)
@@ -110,6 +112,11 @@ func check(cmd sandbox.Command) error {
 	}
 	if cmd.Merged && cmd.Stderr != nil {
 		return fault.New(fault.Invalid, "a command whose outputs are merged has no standard error of its own", "leave Stderr out")
+	}
+	for name := range cmd.Secrets {
+		if !validSecret.MatchString(name) {
+			return fault.Newf(fault.Invalid, "use letters, digits, ., - and _, and no dot at the beginning", "%q is not a name for a file of a secret", name)
+		}
 	}
 	texts := append([]string{cmd.Dir}, cmd.Argv...)
 	for name, value := range cmd.Env {
@@ -157,8 +164,26 @@ func (d *Driver) launchCommand(ctx context.Context, b *box, cmd sandbox.Command,
 	return nil, nil, err
 }
 
-// begin starts a command in a running container.
+// begin starts a command in a running container, with the files of its secrets.
 func (d *Driver) begin(ctx context.Context, c *container, cmd sandbox.Command, as fate, std streams) (command, error) {
+	if len(cmd.Secrets) == 0 {
+		return d.beginCommand(ctx, c, cmd, as, std)
+	}
+	if c.ownKernel {
+		return nil, fault.New(fault.Precondition, "gVisor's sandboxes cannot have secrets as files", "bind the secret as an environment variable")
+	}
+	if err := c.placeSecrets(cmd.Secrets); err != nil {
+		return nil, err
+	}
+	run, err := d.beginCommand(ctx, c, cmd, as, std)
+	if err != nil {
+		c.dropSecrets(slices.Collect(maps.Keys(cmd.Secrets)))
+		return nil, err
+	}
+	return run, nil
+}
+
+func (d *Driver) beginCommand(ctx context.Context, c *container, cmd sandbox.Command, as fate, std streams) (command, error) {
 	if cmd.Terminal != nil {
 		terminal, err := c.newTerminal(*cmd.Terminal)
 		if err != nil {

@@ -164,8 +164,13 @@ func statAt(dir *os.File, name string) (info unix.Stat_t, err error) {
 // asAgent calls do with the file permissions of the box's user instead of the server's. It does so on a thread of its
 // own, which ends afterwards, so that nothing else ever runs with these permissions or without the server's groups.
 func (c *container) asAgent(do func() error) error {
+	return as(c.who.hostUID, c.who.hostGID, do)
+}
+
+// as is asAgent for any user and group of a box.
+func as(uid, gid uint32, do func() error) error {
 	if !asRoot() {
-		return do() // the server's user is the box's user
+		return do() // the server's user is the box's only user
 	}
 	result := make(chan error)
 	go func() {
@@ -175,7 +180,7 @@ func (c *container) asAgent(do func() error) error {
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
 				return fmt.Errorf("drop groups: %w", errno)
 			}
-			gid, uid := int(c.who.hostGID), int(c.who.hostUID)
+			gid, uid := int(gid), int(uid)
 			_, _ = unix.SetfsgidRetGid(gid) // neither reports a failure, so check below
 			_, _ = unix.SetfsuidRetUid(uid)
 			nowGID, _ := unix.SetfsgidRetGid(-1)

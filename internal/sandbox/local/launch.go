@@ -356,7 +356,7 @@ func (d *Driver) Forget(ctx context.Context, ref, id string) error {
 // attend guards a launched command until it has ended.
 func (d *Driver) attend(c *container, s *supervised) {
 	c.guard(d.cgroups, s) // returns when the command has ended
-	c.commands.leave(s)
+	c.leave(s)
 	if s.conn != nil {
 		s.close()
 	}
@@ -396,8 +396,10 @@ func (b *box) inheritLaunched(c *container) error {
 			}
 		}
 		c.commands.mu.Unlock()
+		c.inheritSecrets(s)
 		c.commands.begin(s)
 		go b.d.attend(c, s)
 	}
+	c.dropSecrets(nil)
 	return nil
 }

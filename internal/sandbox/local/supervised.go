@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -157,7 +159,7 @@ func (c *container) supervise(ctx context.Context, g cgroups, cmd sandbox.Comman
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s := &supervised{c: c, cgroups: g, recorded: as.record != nil, done: make(chan struct{})}
+	s := &supervised{c: c, cgroups: g, secrets: slices.Collect(maps.Keys(cmd.Secrets)), recorded: as.record != nil, done: make(chan struct{})}
 	if as.record != nil {
 		s.input, s.launch = as.record.input, as.record.launch
 	}

@@ -37,6 +37,9 @@ func check(cmd sandbox.Command) error {
 	if cmd.Merged && cmd.Stderr != nil {
 		return fault.New(fault.Invalid, "a command with merged outputs has no separate standard error", "leave Stderr out")
 	}
+	if len(cmd.Secrets) > 0 {
+		return fault.New(fault.Precondition, "commands of this sandbox cannot receive secrets as files", "bind the secret as an environment variable, or use a sandbox of the driver local")
+	}
 	if cmd.Terminal != nil {
 		return fault.New(fault.Precondition, "commands of this sandbox cannot have a terminal", "run it without one, or in a sandbox of the driver local")
 	}

@@ -53,9 +53,11 @@ func Run(t *testing.T, sharedHost bool, newDriver func(t *testing.T) sandbox.Dri
 			"boxes are strangers to each other": neighbours,
 			"leftovers harm nobody":             leftovers,
 			"secrets are each command's own":    secrets,
+			"secrets are files for a while":     secretFiles,
 
 			"leftovers harm no launched command":      launched(leftovers),
 			"secrets are each launched command's own": launched(secrets),
+			"secrets are files for a launched one":    launched(secretFiles),
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -124,8 +124,8 @@ type EnvironmentConfig struct {
 	// A shell script that runs once in a new sandbox, after the clone.
 	Setup  string  `protobuf:"bytes,5,opt,name=setup,proto3" json:"setup,omitempty"`
 	Limits *Limits `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
-	// The house's secrets that the setup script and each command receive as environment variables. Their values are removed
-	// from the output. A change applies to the next command. Only owners may add the key of a model provider or a sandbox
+	// The house's secrets that the setup script and each command receive as environment variables or as files. Their values
+	// are removed from the output. A change applies to the next command. Only owners may add the key of a model provider or a sandbox
 	// provider.
 	Secrets []*SecretBinding `protobuf:"bytes,7,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	// The internet hosts that a sandbox may reach. A change applies to the next command.
@@ -486,7 +486,11 @@ type SecretBinding struct {
 	// The name of the secret and of the environment variable. The secret may be set later.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Whether commands run while the house has no such secret. If false, they then fail before anything starts.
-	Optional      bool `protobuf:"varint,2,opt,name=optional,proto3" json:"optional,omitempty"`
+	Optional bool `protobuf:"varint,2,opt,name=optional,proto3" json:"optional,omitempty"`
+	// The name of a file in /run/secrets. If it is set, commands receive the secret as this file instead, and the environment
+	// variable holds the path of the file. The file is in memory. Only the user of commands can read it. It is there while
+	// commands of the sandbox that receive it run. Not every driver has such files.
+	File          string `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -533,6 +537,13 @@ func (x *SecretBinding) GetOptional() bool {
 		return x.Optional
 	}
 	return false
+}
+
+func (x *SecretBinding) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
 }
 
 // Limits restrict a sandbox. A zero field means the driver's default.
@@ -1548,10 +1559,11 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\x06Egress\x12/\n" +
 	"\x04mode\x18\x01 \x01(\tB\x1b\xbaH\x18r\x16R\x00R\x04noneR\x06listedR\x04openR\x04mode\x12\x1c\n" +
 	"\x04sets\x18\x02 \x03(\tB\b\xbaH\x05\x92\x01\x02\x102R\x04sets\x12(\n" +
-	"\x05hosts\x18\x03 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\xf4\x03\"\ar\x05\x10\x01\x18\xac\x02R\x05hosts\"J\n" +
+	"\x05hosts\x18\x03 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\xf4\x03\"\ar\x05\x10\x01\x18\xac\x02R\x05hosts\"g\n" +
 	"\rSecretBinding\x12\x1d\n" +
 	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x12\x1a\n" +
-	"\boptional\x18\x02 \x01(\bR\boptional\"\xbb\x02\n" +
+	"\boptional\x18\x02 \x01(\bR\boptional\x12\x1b\n" +
+	"\x04file\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18dR\x04file\"\xbb\x02\n" +
 	"\x06Limits\x12(\n" +
 	"\tmemory_mb\x18\x01 \x01(\x05B\v\xbaH\b\x1a\x06\x18\x80\x80@(\x00R\bmemoryMb\x12$\n" +
 	"\adisk_mb\x18\x02 \x01(\x05B\v\xbaH\b\x1a\x06\x18\x80\x80@(\x00R\x06diskMb\x12\x1f\n" +
