@@ -5,13 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -172,23 +169,7 @@ func TestAnAnswerIsSeenInEveryTab(t *testing.T) {
 		b.until("that the call waits", "document.querySelector('.call-word')?.innerText === 'waits for approval'")
 		b.until("the buttons", "document.querySelectorAll('.approval button').length === 2")
 	}
-	if dir := os.Getenv("ARBE_SCREENSHOTS"); dir != "" {
-		for _, scheme := range []string{"light", "dark"} {
-			for _, width := range []int64{1280, 390} {
-				b := tabs[0]
-				call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-				call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1})
-				b.until("the width", fmt.Sprintf("innerWidth === %d", width))
-				shot, err := chromedp.Call(b.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(fmt.Sprintf("%s/approval-%s-%d.png", dir, scheme, width), shot.Data, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
+	tabs[0].pictures("approval")
 	tabs[0].do(chromedp.Click(chromedp.CSS(".approval button.primary")))
 	f.until(t, "that it is approved", func() bool { return fmt.Sprint(f.answered) == "[p1 VERDICT_APPROVE ]" })
 	f.says("turnasks", f.me.Id, "turn.t1.1.call0.answered", entry.PermissionAnswered{ApprovalID: "p1", TurnID: "t1", AgentID: bee, Outcome: entry.Approved, AnsweredBy: f.me.Id})

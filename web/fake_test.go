@@ -76,6 +76,11 @@ type fake struct {
 	// fail, while set, is the error of every append and run.
 	fail error
 	now  time.Time
+	// models are the models of the house; nil for a server that cannot list them. recipes are its environments, and invites its
+	// pending invites.
+	models  *arbev1.ListModelsResponse
+	recipes []*arbev1.Environment
+	invites []*arbev1.Invite
 	// inbox is the reader's inbox.
 	inbox *arbev1.Inbox
 	// tree has the files of all sandboxes by their paths, and treeDiff the patch of their changes. Without a tree, no sandbox is
@@ -95,6 +100,7 @@ func newFake() *fake {
 		called: map[string]int{}, broken: map[string]error{}, inbox: &arbev1.Inbox{},
 	}
 	f.agents = []*arbev1.Agent{f.me}
+	f.recipes = []*arbev1.Environment{{Id: "env1", HouseId: f.house.Id, Name: "default"}}
 	return f
 }
 
@@ -123,6 +129,7 @@ func (f *fake) app(t testing.TB) http.Handler {
 		func() (string, http.Handler) { return arbev1connect.NewArtifactServiceHandler(artifacts{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewSecretServiceHandler(secrets{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewApprovalServiceHandler(approvals{f: f}, as) },
+		func() (string, http.Handler) { return arbev1connect.NewModelServiceHandler(models{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewRunServiceHandler(runs{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewInboxServiceHandler(inboxes{f: f}, as) },
 	} {
@@ -333,6 +340,20 @@ func (s houses) GetHouse(_ context.Context, req *arbev1.GetHouseRequest) (*arbev
 		}
 	}
 	return res, nil
+}
+
+func (s houses) ListMembers(context.Context, *arbev1.ListMembersRequest) (*arbev1.ListMembersResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	res := &arbev1.ListMembersResponse{}
+	for _, a := range s.f.agents {
+		res.Members = append(res.Members, &arbev1.Member{Agent: copied(a), Role: "member"})
+	}
+	return res, nil
+}
+
+func (s houses) ListInvites(context.Context, *arbev1.ListInvitesRequest) (*arbev1.ListInvitesResponse, error) {
+	return &arbev1.ListInvitesResponse{Invites: s.f.invites}, nil
 }
 
 func (s houses) UpdateHouse(_ context.Context, req *arbev1.UpdateHouseRequest) (*arbev1.UpdateHouseResponse, error) {
@@ -939,7 +960,21 @@ func (s environments) GetEnvironment(_ context.Context, req *arbev1.GetEnvironme
 }
 
 func (s environments) ListEnvironments(context.Context, *arbev1.ListEnvironmentsRequest) (*arbev1.ListEnvironmentsResponse, error) {
-	return &arbev1.ListEnvironmentsResponse{Environments: []*arbev1.Environment{{Id: "env1", HouseId: s.f.house.Id, Name: "default"}}}, nil
+	return &arbev1.ListEnvironmentsResponse{Environments: s.f.recipes}, nil
+}
+
+type models struct {
+	arbev1connect.UnimplementedModelServiceHandler
+	f *fake
+}
+
+func (s models) ListModels(context.Context, *arbev1.ListModelsRequest) (*arbev1.ListModelsResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	if s.f.models == nil {
+		return nil, refused(connect.CodeUnavailable, "the models cannot be listed", "try again")
+	}
+	return s.f.models, nil
 }
 
 type sandboxes struct {

@@ -27,7 +27,7 @@ func (a *app) home(w http.ResponseWriter, r *http.Request) error {
 
 // house lists a house's threads.
 func (a *app) house(w http.ResponseWriter, r *http.Request) error {
-	return a.showHouse(w, r, http.StatusOK, newThread{ThreadID: newID(), EntryID: newID()})
+	return a.showHouse(w, r, http.StatusOK, newThread{ThreadID: newID(), EntryID: newID(), Example: r.URL.Query().Get("example")})
 }
 
 func (a *app) showHouse(w http.ResponseWriter, r *http.Request, status int, n newThread) error {
@@ -40,6 +40,12 @@ func (a *app) showHouse(w http.ResponseWriter, r *http.Request, status int, n ne
 	}
 	if n.People, err = a.mentionable(r.Context(), f.House.Id); err != nil {
 		return err
+	}
+	if text := exampleText(n.People, n.Example); text != "" {
+		n.Text = text
+	}
+	if n.Problem == nil {
+		n.Missing = a.checklistOf(w, r, f)
 	}
 	return a.show(w, r, status, housePage(f, n))
 }

@@ -13,4 +13,8 @@ type newThread struct {
 	// Text and Name are the values of a form that was refused because of Problem, before a thread was created.
 	Text, Name string
 	Problem    *fault.Error
+	// Example is the key of the example that the reader chose; empty if none.
+	Example string
+	// Missing is what the house still needs; nil if the page does not show it.
+	Missing *checklist
 }

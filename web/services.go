@@ -195,6 +195,8 @@ func faultOf(err error) *fault.Error {
 const (
 	sessionCookie = arbev1.SessionCookie
 	themeCookie   = "arbe_theme"
+	// startedCookie is the cookie that remembers the houses whose checklist is done or dismissed.
+	startedCookie = "arbe_started"
 	// detailsCookie is the cookie that remembers whether the column of details is folded. The script writes it, and takes its
 	// name from the button that folds the column.
 	detailsCookie = "arbe_details"

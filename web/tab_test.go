@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
@@ -159,6 +160,30 @@ func (b *tab) before(script string) {
 func (b *tab) open(path string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.base + path))
+}
+
+// pictures takes pictures of the page in both colour schemes, wide and on a phone, if ARBE_SCREENSHOTS names a directory for them.
+func (b *tab) pictures(name string) {
+	b.t.Helper()
+	dir := os.Getenv("ARBE_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{1280, 390} {
+			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+			call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1})
+			b.until("the width", fmt.Sprintf("innerWidth === %d", width))
+			shot, err := chromedp.Call(b.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{})
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			if err := os.WriteFile(fmt.Sprintf("%s/%s-%s-%d.png", dir, name, scheme, width), shot.Data, 0o644); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+	}
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1280, Height: 800, DeviceScaleFactor: 1})
 }
 
 // eval runs a script and returns its value.

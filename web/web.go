@@ -93,6 +93,7 @@ func (a *app) houseRoutes() []route {
 	return []route{
 		{"GET /houses/{house}", a.page(a.house)},
 		{"POST /houses/{house}/threads", a.page(a.startThread)},
+		{"POST /houses/{house}/started", a.page(a.dismissChecklist)},
 		{"GET /houses/{house}/search", a.page(a.search)},
 
 		{"GET /houses/{house}/members", a.page(a.members)},

@@ -1,0 +1,95 @@
+package web_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func TestAnEmptyHouseOffersExamples(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.models = &arbev1.ListModelsResponse{Problem: "this house has no model"}
+	b := newTab(t, f.start(t))
+	b.open("/houses/home")
+	b.until("three examples and a checklist", "document.querySelectorAll('.example').length === 3 && document.querySelectorAll('.checklist li').length === 3")
+	b.accessibleEverywhere("an empty house")
+	b.pictures("first-empty")
+	b.do(chromedp.Click(chromedp.CSS(".example[href*='example=command']")))
+	b.until("the command in the composer, with the focus", "document.activeElement.id === 'starter-text' && document.activeElement.value.startsWith('!uname')")
+	b.enter()
+	b.until("the thread that it starts", "location.pathname.startsWith('/threads/') && !!document.querySelector('.command')")
+	b.open("/houses/home")
+	b.until("no examples in a house with threads", "!!document.querySelector('.thread-item') && !document.querySelector('.example')")
+}
+
+func TestAnExampleNamesABotThatIsThere(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	c := ada(t, f)
+	_, page := c.get("/houses/home")
+	if n := strings.Count(page, `class="example"`); n != 1 {
+		t.Errorf("a house without bots offers %d examples, want the command only", n)
+	}
+	f.agents = append(f.agents, &arbev1.Agent{Id: "7f6f0a52-0000-4000-8000-00000000000b", Kind: "bot", Name: "Helper", Handle: "helper", Runtime: "arbe"})
+	_, page = c.get("/houses/home?example=ask")
+	contains(t, page, "@helper What can you do in this house, and which tools do you have?</textarea>")
+	_, page = c.get("/houses/home?example=%3Cscript%3E")
+	contains(t, page, `autofocus></textarea>`)
+}
+
+func TestTheChecklistOfANewHouse(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.models = &arbev1.ListModelsResponse{Problem: "this house has no model"}
+	c := ada(t, f)
+	_, page := c.get("/houses/home")
+	contains(t, page, "Set up this house", "0 of 3 done", `href="/houses/home/models#paste-key"`, `href="/environments/env1"`, `href="/houses/home/members#invite"`)
+
+	f.models = &arbev1.ListModelsResponse{Endpoints: []*arbev1.ModelEndpoint{{Name: "anthropic", Models: []string{"opus"}}}, Problem: "this house has not chosen its default model"}
+	_, page = c.get("/houses/home")
+	contains(t, page, "0 of 3 done", `href="/houses/home/models#default-model"`)
+
+	f.models = &arbev1.ListModelsResponse{DefaultModel: "anthropic/opus"}
+	f.recipes[0].Config = &arbev1.EnvironmentConfig{Repo: "https://ada:hunter2@git.example.com/a.git"}
+	_, page = c.get("/houses/home")
+	contains(t, page, "2 of 3 done", "Bots answer with anthropic/opus.", "start with https://git.example.com/a.git.")
+	lacks(t, page, "hunter2")
+
+	f.house.Role = "member"
+	_, page = c.get("/houses/home")
+	lacks(t, page, "Set up this house")
+	f.house.Role = "owner"
+
+	f.invites = []*arbev1.Invite{{Id: "i1"}}
+	res, page := c.get("/houses/home")
+	lacks(t, page, "Set up this house")
+	cookie := res.Header.Get("Set-Cookie")
+	if !strings.HasPrefix(cookie, "arbe_started=home;") {
+		t.Errorf("the browser does not remember that all is done: %q", cookie)
+	}
+}
+
+func TestTheChecklistCanBeDismissed(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.models = &arbev1.ListModelsResponse{Problem: "this house has no model"}
+	b := newTab(t, f.start(t))
+	b.open("/houses/home")
+	b.do(chromedp.Click(chromedp.CSS(".checklist-head button")))
+	b.until("the page without the list", "!!document.querySelector('.example') && !document.querySelector('.checklist')")
+	b.open("/houses/home")
+	b.until("that it stays away", "!!document.querySelector('.example') && !document.querySelector('.checklist')")
+}
+
+func TestAPageWorksWithoutItsChecklist(t *testing.T) {
+	t.Parallel()
+	res, page := ada(t, newFake()).get("/houses/home") // its models cannot be listed
+	want(t, res, http.StatusOK, "")
+	contains(t, page, "starter-text")
+	lacks(t, page, "Set up this house")
+}
