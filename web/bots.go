@@ -18,13 +18,14 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// proposed returns the models that a form proposes: the known ones of the house.
-func (a *app) proposed(ctx context.Context, house string) []string {
+// modelsOf returns the models of a house, or nil if they cannot be read: a form works without them.
+func (a *app) modelsOf(ctx context.Context, house string) *arbev1.ListModelsResponse {
 	res, err := a.services.models.ListModels(ctx, &arbev1.ListModelsRequest{HouseId: house})
-	if err != nil { // the form works without proposals
+	if err != nil {
+		a.log.WarnContext(ctx, "web: a form proposes no models", "error", err)
 		return nil
 	}
-	return refsOf(res)
+	return res
 }
 
 func (a *app) bots(w http.ResponseWriter, r *http.Request) error {
@@ -132,7 +133,7 @@ func (a *app) showBot(w http.ResponseWriter, r *http.Request, status int, v botV
 	if v.Layout, err = a.layoutOf(r, house, inSettings); err != nil {
 		return err
 	}
-	v.Models = a.proposed(r.Context(), house)
+	v.Models = a.modelsOf(r.Context(), house)
 	known, err := a.services.bots.ListTools(r.Context(), &arbev1.ListToolsRequest{HouseId: house})
 	if err != nil {
 		return err
@@ -187,6 +188,7 @@ func botOf(r *http.Request) (v botView, limits *arbev1.BotLimits) {
 		// Forms encode a line break as CR and LF.
 		v.Values[field] = strings.TrimSpace(strings.ReplaceAll(r.PostFormValue(field), "\r\n", "\n"))
 	}
+	v.Values["model"] = pickedModel(r, "model")
 	whole := func(field string, bits int) int64 {
 		n, err := strconv.ParseInt(v.Values[field], 10, bits)
 		if v.Values[field] != "" && (err != nil || n < 1) {

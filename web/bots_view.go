@@ -42,8 +42,8 @@ type botView struct {
 	Known []*arbev1.Tool
 	// Runtimes are the runtimes that a new bot can use.
 	Runtimes []*arbev1.Runtime
-	// Models are the proposals of the model's field.
-	Models []string
+	// Models are the models of the house; nil if they cannot be read.
+	Models *arbev1.ListModelsResponse
 	// Waker has the values of the form that adds a policy.
 	Waker map[string]string
 	// Note says which settings have no effect.
@@ -90,9 +90,10 @@ func (v botView) action() string {
 	return botPath(v.Layout.House.Id, v.Bot.Id)
 }
 
-// modelAttributes returns the attributes of a model's field, in a new map because callers add to it.
-func modelAttributes() templ.Attributes {
-	return templ.Attributes{"maxlength": "200", "list": "models", "class": "code", "spellcheck": "false", "autocomplete": "off", "autocapitalize": "off"}
+// models is the field in which the bot's model is chosen.
+func (v botView) models() modelPick {
+	return modelPick{Name: "model", Label: "Model", Chosen: v.Values["model"], None: houseDefault(v.Models), Groups: groupsOf(v.Models), Problems: v.Problems,
+		Disabled: !v.Layout.isOwner(), Help: pricesHelp}
 }
 
 // spentText says what the bots of a house have cost today: "$1.20 of $50.00 today".

@@ -23,7 +23,7 @@ func (a *app) modelsView(r *http.Request) (v modelsView, err error) {
 	if v.Models, err = a.services.models.ListModels(r.Context(), &arbev1.ListModelsRequest{HouseId: house}); err != nil {
 		return v, err
 	}
-	v.Model, v.Fallbacks = v.Models.ChosenModel, strings.Join(v.Models.FallbackModels, "\n")
+	v.Model = v.Models.ChosenModel
 	set := r.URL.Query().Get("set")
 	for _, e := range v.Models.Endpoints {
 		if e.Own && set != "" && (e.Name == set || e.SecretName == set) {
@@ -76,22 +76,27 @@ func (a *app) chooseModel(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	model := strings.TrimSpace(r.PostFormValue("model"))
+	model := pickedModel(r, "model")
 	_, failed := a.services.models.SetDefaultModel(r.Context(), &arbev1.SetDefaultModelRequest{HouseId: r.PathValue("house"), Model: model, SkipCheck: unchecked(r)})
 	return a.answerModels(w, r, settingsPath(r.PathValue("house"), "models"), failed, []string{"model"}, func(v *modelsView, wrong problems) { v.Model, v.ChoiceWrong = model, wrong })
 }
 
-// chooseFallbacks sets the fallback models, one per line of the form.
+// chooseFallbacks sets the fallback models: those that the form has, and one that it adds.
 func (a *app) chooseFallbacks(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	given := r.PostFormValue("models")
-	_, failed := a.services.models.SetFallbackModels(r.Context(), &arbev1.SetFallbackModelsRequest{HouseId: r.PathValue("house"), Models: strings.Fields(given), SkipCheck: unchecked(r)})
-	return a.answerModels(w, r, settingsPath(r.PathValue("house"), "models"), failed, []string{"models", "model"}, func(v *modelsView, wrong problems) {
-		v.Fallbacks, v.FallbackWrong = given, wrong
-		if what := wrong["model"]; what != "" { // the service names the field of a single fallback
-			wrong.add("models", what)
+	models, added := strings.Fields(r.PostFormValue("models")), pickedModel(r, "add")
+	if added != "" {
+		models = append(models, added)
+	}
+	_, failed := a.services.models.SetFallbackModels(r.Context(), &arbev1.SetFallbackModelsRequest{HouseId: r.PathValue("house"), Models: models, SkipCheck: unchecked(r)})
+	return a.answerModels(w, r, settingsPath(r.PathValue("house"), "models")+"#fallback-models", failed, []string{"add", "models", "model"}, func(v *modelsView, wrong problems) {
+		v.Fallback, v.FallbackWrong = added, wrong
+		for _, field := range []string{"models", "model"} { // the service's names of the field
+			if what := wrong[field]; what != "" {
+				wrong.add("add", what)
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,7 +13,7 @@ type modelsView struct {
 	Layout layout
 	Models *arbev1.ListModelsResponse
 	// Secret, Name, Address and Model are the forms' values. Each form has its own errors.
-	Secret, Name, Address, Dialect, Model, Fallbacks  string
+	Secret, Name, Address, Dialect, Model, Fallback   string
 	KeyWrong, ServerWrong, ChoiceWrong, FallbackWrong problems
 	// Set is the endpoint, if any, whose key or address was just set. Untried reports that the form asked to skip the trial.
 	Set     *arbev1.ModelEndpoint
@@ -52,18 +53,33 @@ var providerKeys = []struct{ Secret, Provider string }{
 	{"ANTHROPIC_API_KEY", "Anthropic"}, {"OPENAI_API_KEY", "OpenAI"}, {"OPENROUTER_API_KEY", "OpenRouter"}, {"GEMINI_API_KEY", "Google Gemini"},
 }
 
-// refs returns the known models of the house, as provider/model.
-func (v modelsView) refs() []string { return refsOf(v.Models) }
+// pricesHelp explains the prices in a choice of models.
+const pricesHelp = "Prices are for a million tokens that it reads and writes; the context is how many tokens it can take in at once."
 
-func refsOf(models *arbev1.ListModelsResponse) (refs []string) {
-	for _, e := range models.Endpoints {
-		ids := e.Models
-		if len(ids) == 0 && e.DefaultModel != "" {
-			ids = []string{e.DefaultModel}
-		}
-		for _, id := range ids[:min(len(ids), 100)] {
-			refs = append(refs, e.Name+"/"+id)
-		}
+// houseDefault says which model a bot without one of its own uses.
+func houseDefault(models *arbev1.ListModelsResponse) string {
+	if models.GetDefaultModel() == "" {
+		return "The house’s default"
 	}
-	return refs
+	return "The house’s default: " + clip(models.GetDefaultModel(), maxWord)
+}
+
+// defaultPick is the field in which the house's default model is chosen.
+func (v modelsView) defaultPick() modelPick {
+	return modelPick{Name: "model", Label: "Model", Chosen: v.Model, None: "The operator’s choice", Groups: groupsOf(v.Models), Problems: v.ChoiceWrong, Help: pricesHelp}
+}
+
+// fallbackPick is the field in which one more fallback model is chosen.
+func (v modelsView) fallbackPick() modelPick {
+	groups := groupsOf(v.Models)
+	for i := range groups {
+		groups[i].Choices = slices.DeleteFunc(groups[i].Choices, func(c modelChoice) bool { return slices.Contains(v.Models.FallbackModels, c.Ref) })
+	}
+	groups = slices.DeleteFunc(groups, func(g modelGroup) bool { return len(g.Choices) == 0 })
+	return modelPick{Name: "add", Label: "Add a model", Chosen: v.Fallback, None: "Choose a model", Groups: groups, Problems: v.FallbackWrong, Help: pricesHelp}
+}
+
+// without returns the fallback models but for one, in the form in which the form sends them.
+func (v modelsView) without(ref string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(v.Models.FallbackModels), func(m string) bool { return m == ref }), " ")
 }

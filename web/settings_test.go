@@ -275,7 +275,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 	t.Run("a bot is made, changed, written to and deleted, with errors at the fields they are about", func(t *testing.T) {
 		owner := owner.in(t)
 		_, page := owner.get(home + "/bots/new")
-		contains(t, page, `value="run_command" checked`, `value="say" checked`)
+		contains(t, page, `value="run_command" checked`, `value="say" checked`, `<select id="f-model" name="model"`)
 		for what, c := range map[string]struct {
 			form  url.Values
 			field string
@@ -302,7 +302,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 				}
 			})
 		}
-		res, _ := owner.post(home+"/bots", url.Values{"handle": {"@Critic"}, "name": {"<b>Critic</b>"}, "instructions": {"Be\r\nkind."}, "model": {"openai/gpt-5"}, "think": {"high"},
+		res, _ := owner.post(home+"/bots", url.Values{"handle": {"@Critic"}, "name": {"<b>Critic</b>"}, "instructions": {"Be\r\nkind."}, "model": {"other"}, "model_other": {" openai/gpt-5 "}, "think": {"high"},
 			"tools": {"say", "read_thread"}, "turn_usd": {"0.5"}, "runtime": {"arbe"}})
 		want(t, res, http.StatusSeeOther, home+"/bots")
 		_, page = owner.get(home + "/bots")

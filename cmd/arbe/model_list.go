@@ -21,7 +21,8 @@ func modelList(a *app) *cobra.Command {
 		Short: "List where a house finds models, and which one is its default",
 		Long: "List where a house finds models: through its own keys (the secrets ANTHROPIC_API_KEY, OPENAI_API_KEY,\n" +
 			"OPENROUTER_API_KEY and GEMINI_API_KEY), at servers that it added, and what the installation offers. The\n" +
-			"default, for bots that name no model, is marked. With NAME, list the models of one of them, as provider/model.",
+			"default, for bots that name no model, is marked. With NAME, list the models of one of them, as provider/model,\n" +
+			"with what a million tokens of input and of output cost, in US dollars, and the context window in tokens.",
 		Example: "  arbe model list anthropic",
 		Args:    takes(0, 1, "at most one name, as arbe model list shows it"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
@@ -77,24 +78,42 @@ func (a *app) listModelsOf(list *arbev1.ListModelsResponse, name string) error {
 		return fault.Newf(fault.NotFound, "arbe model list shows those that there are", "the house finds no models at %s", entry.PrintableLine(name))
 	}
 	e := list.GetEndpoints()[at]
+	known := make(map[string]*arbev1.ModelInfo, len(e.GetInfos()))
+	for _, i := range e.GetInfos() {
+		known[i.GetId()] = i
+	}
 	var rows []row
 	for _, id := range e.GetModels() {
-		ref := e.GetName() + "/" + id
-		view := struct {
-			Model   string `json:"model"`
-			Default bool   `json:"default"`
-		}{ref, ref == list.GetDefaultModel()}
-		note := ""
-		if view.Default {
-			note = "default"
-		}
-		rows = append(rows, row{ref, view, []string{ref, note}})
+		rows = append(rows, modelRow(e.GetName()+"/"+id, known[id], list.GetDefaultModel()))
 	}
-	if err := a.list([]string{"MODEL", ""}, rows); err != nil {
+	if err := a.list([]string{"MODEL", "INPUT", "OUTPUT", "CONTEXT", ""}, rows); err != nil {
 		return err
 	}
 	if len(rows) == 0 {
 		a.say("%s", entry.Printable(first(e.GetProblem(), "it is unknown which models "+e.GetName()+" has")))
 	}
 	return nil
+}
+
+// modelRow is the row of a model; info is nil if nothing is known about it.
+func modelRow(ref string, info *arbev1.ModelInfo, house string) row {
+	view := struct {
+		Model         string   `json:"model"`
+		Default       bool     `json:"default"`
+		InputUSD      *float64 `json:"input_usd,omitempty"`
+		OutputUSD     *float64 `json:"output_usd,omitempty"`
+		ContextWindow int64    `json:"context_window,omitempty"`
+	}{Model: ref, Default: ref == house, ContextWindow: info.GetContextWindow()}
+	input, output, window, note := "-", "-", "-", ""
+	if p := info.GetPrice(); p != nil {
+		view.InputUSD, view.OutputUSD = &p.InputUsd, &p.OutputUsd
+		input, output = fmt.Sprintf("$%g", p.InputUsd), fmt.Sprintf("$%g", p.OutputUsd)
+	}
+	if view.ContextWindow > 0 {
+		window = fmt.Sprint(view.ContextWindow)
+	}
+	if view.Default {
+		note = "default"
+	}
+	return row{ref, view, []string{ref, input, output, window, note}}
 }

@@ -101,6 +101,8 @@ type modelEntry struct {
 	Thinks          bool     `json:"can_reason,omitempty"`
 	ReasoningLevels []string `json:"reasoning_levels,omitempty"`
 	SeesImages      bool     `json:"supports_attachments,omitempty"`
+
+	short string // the id without the end that pins a version
 }
 
 // catalogText is the part of catwalk's tables that arbe uses. Package embedded of catwalk has ten times as much. make generate
@@ -113,6 +115,11 @@ var catalogText []byte
 var catalog = sync.OnceValue(func() (providers map[Provider]catalogued) {
 	if err := json.Unmarshal(catalogText, &providers); err != nil {
 		panic(fmt.Sprintf("model: the embedded catalog is damaged: %v", err)) // cannot happen: a test reads it
+	}
+	for _, p := range providers {
+		for i := range p.Models {
+			p.Models[i].short = dated.ReplaceAllString(p.Models[i].ID, "")
+		}
 	}
 	return providers
 })
@@ -128,12 +135,12 @@ func Lookup(p Provider, id string) Info {
 	}
 	models := catalog()[p].Models
 	short := dated.ReplaceAllString(id, "")
-	for _, same := range []func(string) bool{
-		func(known string) bool { return known == id },
-		func(known string) bool { return dated.ReplaceAllString(known, "") == short },
+	for _, same := range []func(modelEntry) bool{
+		func(known modelEntry) bool { return known.ID == id },
+		func(known modelEntry) bool { return known.short == short },
 	} {
 		for _, m := range models {
-			if same(m.ID) {
+			if same(m) {
 				info := Info{Known: true, ContextWindow: m.ContextWindow, MaxTokens: m.MaxTokens, Thinks: m.Thinks, SeesImages: m.SeesImages, Price: price(p, m), levels: m.ReasoningLevels}
 				if info.ContextWindow <= 0 {
 					info.ContextWindow = DefaultContextWindow

@@ -104,7 +104,7 @@ func problem(err error) string {
 // inside the operator's network.
 func wireEndpoint(f model.Found) *arbev1.ModelEndpoint {
 	e := &arbev1.ModelEndpoint{Name: f.Endpoint.Name, Provider: string(f.Endpoint.Provider), Source: f.Source, SecretName: f.Secret,
-		Own: f.Own, Models: f.Models, DefaultModel: f.Default, Problem: problem(f.Problem), Dialect: f.Endpoint.Dialect.Word()}
+		Own: f.Own, Models: f.Models, DefaultModel: f.Default, Problem: problem(f.Problem), Dialect: f.Endpoint.Dialect.Word(), Infos: modelInfos(f)}
 	if !f.Own {
 		if f.Problem != nil {
 			e.Problem = "it cannot be used now; ask the operator of this installation"
@@ -113,4 +113,28 @@ func wireEndpoint(f model.Found) *arbev1.ModelEndpoint {
 		e.BaseUrl = (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 	}
 	return e
+}
+
+// modelInfos returns what the catalog knows about the models of an endpoint.
+func modelInfos(f model.Found) (infos []*arbev1.ModelInfo) {
+	ids := f.Models
+	if len(ids) == 0 && f.Default != "" {
+		ids = []string{f.Default}
+	}
+	for _, id := range ids {
+		known := model.Lookup(f.Endpoint.Provider, id)
+		if !known.Known && known.Price == nil {
+			continue
+		}
+		info := &arbev1.ModelInfo{Id: id}
+		if known.Known {
+			info.ContextWindow = known.ContextWindow
+		}
+		if p := known.Price; p != nil {
+			million := func(m model.Money) float64 { return float64(m) * 1e6 / float64(model.Dollar) }
+			info.Price = &arbev1.ModelPrice{InputUsd: million(p.Input), OutputUsd: million(p.Output), CacheReadUsd: million(p.CacheRead), CacheWriteUsd: million(p.CacheWrite)}
+		}
+		infos = append(infos, info)
+	}
+	return infos
 }

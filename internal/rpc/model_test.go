@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/arbe-dev/arbe/internal/model"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -77,6 +78,30 @@ func TestWrongModelsAndKeysAreRefused(t *testing.T) {
 		must(t, b.owner.QueryRow(t.Context(), "select count(*) from "+table).Scan(&n))
 		if n != want {
 			t.Errorf("there are %d %s", n, table)
+		}
+	}
+}
+
+// TestListedModelsSayWhatTheyCost checks prices and context windows against the catalog.
+func TestListedModelsSayWhatTheyCost(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada, house := b.ada, b.ada.house.Id
+	b.providers.Offer("", "claude-opus-4-8", "claude-unheard-of", "claude-haiku-4-5-20251001")
+	_, err := ada.Secrets.SetSecret(t.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: "ANTHROPIC_API_KEY", Value: []byte("sk-ant-priced"), SkipCheck: true})
+	must(t, err)
+	list, err := ada.Models.ListModels(t.Context(), &arbev1.ListModelsRequest{HouseId: house})
+	must(t, err)
+	if len(list.Endpoints) != 1 || len(list.Endpoints[0].Infos) != 2 {
+		t.Fatalf("it says of %v, want the prices of two models", list.Endpoints)
+	}
+	e := list.Endpoints[0]
+	for _, info := range e.Infos {
+		known := model.Lookup(model.Anthropic, info.Id)
+		if !known.Known || info.ContextWindow != known.ContextWindow || info.Price == nil {
+			t.Errorf("%s has a window of %d and the price %v; the catalog says %+v", info.Id, info.ContextWindow, info.Price, known)
+		} else if got, want := info.Price.OutputUsd, float64(known.Price.Output)*1e6/float64(model.Dollar); got != want {
+			t.Errorf("a million tokens of output of %s cost $%v, want $%v", info.Id, got, want)
 		}
 	}
 }

@@ -44,7 +44,10 @@ type ModelEndpoint struct {
 	// Why it cannot be used, and what to do about it; empty if no problem is known.
 	Problem string `protobuf:"bytes,9,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Its protocol: "chat", "messages", "responses" or "gemini".
-	Dialect       string `protobuf:"bytes,10,opt,name=dialect,proto3" json:"dialect,omitempty"`
+	Dialect string `protobuf:"bytes,10,opt,name=dialect,proto3" json:"dialect,omitempty"`
+	// What is known about its models, in the order of models. A model that arbe's catalog does not have is left out. If models is
+	// empty, this is about default_model.
+	Infos         []*ModelInfo `protobuf:"bytes,11,rep,name=infos,proto3" json:"infos,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -149,6 +152,147 @@ func (x *ModelEndpoint) GetDialect() string {
 	return ""
 }
 
+func (x *ModelEndpoint) GetInfos() []*ModelInfo {
+	if x != nil {
+		return x.Infos
+	}
+	return nil
+}
+
+// ModelInfo is what arbe's catalog knows about a model.
+type ModelInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id, as in ModelEndpoint.models.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The tokens that a request and its answer may have together; 0 if that is not known.
+	ContextWindow int64 `protobuf:"varint,2,opt,name=context_window,json=contextWindow,proto3" json:"context_window,omitempty"`
+	// What its tokens cost; unset if that is not known. A model that runs on the operator's own machine costs 0.
+	Price         *ModelPrice `protobuf:"bytes,3,opt,name=price,proto3" json:"price,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelInfo) Reset() {
+	*x = ModelInfo{}
+	mi := &file_arbe_v1_model_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelInfo) ProtoMessage() {}
+
+func (x *ModelInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_model_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelInfo.ProtoReflect.Descriptor instead.
+func (*ModelInfo) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ModelInfo) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ModelInfo) GetContextWindow() int64 {
+	if x != nil {
+		return x.ContextWindow
+	}
+	return 0
+}
+
+func (x *ModelInfo) GetPrice() *ModelPrice {
+	if x != nil {
+		return x.Price
+	}
+	return nil
+}
+
+// ModelPrice is what a million tokens cost, in US dollars.
+type ModelPrice struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	InputUsd  float64                `protobuf:"fixed64,1,opt,name=input_usd,json=inputUsd,proto3" json:"input_usd,omitempty"`
+	OutputUsd float64                `protobuf:"fixed64,2,opt,name=output_usd,json=outputUsd,proto3" json:"output_usd,omitempty"`
+	// Input that the provider has cached: to read it from the cache, and to write it there.
+	CacheReadUsd  float64 `protobuf:"fixed64,3,opt,name=cache_read_usd,json=cacheReadUsd,proto3" json:"cache_read_usd,omitempty"`
+	CacheWriteUsd float64 `protobuf:"fixed64,4,opt,name=cache_write_usd,json=cacheWriteUsd,proto3" json:"cache_write_usd,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelPrice) Reset() {
+	*x = ModelPrice{}
+	mi := &file_arbe_v1_model_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelPrice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelPrice) ProtoMessage() {}
+
+func (x *ModelPrice) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_model_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelPrice.ProtoReflect.Descriptor instead.
+func (*ModelPrice) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ModelPrice) GetInputUsd() float64 {
+	if x != nil {
+		return x.InputUsd
+	}
+	return 0
+}
+
+func (x *ModelPrice) GetOutputUsd() float64 {
+	if x != nil {
+		return x.OutputUsd
+	}
+	return 0
+}
+
+func (x *ModelPrice) GetCacheReadUsd() float64 {
+	if x != nil {
+		return x.CacheReadUsd
+	}
+	return 0
+}
+
+func (x *ModelPrice) GetCacheWriteUsd() float64 {
+	if x != nil {
+		return x.CacheWriteUsd
+	}
+	return 0
+}
+
 type ListModelsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
@@ -158,7 +302,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_arbe_v1_model_proto_msgTypes[1]
+	mi := &file_arbe_v1_model_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -170,7 +314,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[1]
+	mi := &file_arbe_v1_model_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -183,7 +327,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{1}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ListModelsRequest) GetHouseId() string {
@@ -210,7 +354,7 @@ type ListModelsResponse struct {
 
 func (x *ListModelsResponse) Reset() {
 	*x = ListModelsResponse{}
-	mi := &file_arbe_v1_model_proto_msgTypes[2]
+	mi := &file_arbe_v1_model_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -222,7 +366,7 @@ func (x *ListModelsResponse) String() string {
 func (*ListModelsResponse) ProtoMessage() {}
 
 func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[2]
+	mi := &file_arbe_v1_model_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -235,7 +379,7 @@ func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
 func (*ListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListModelsResponse) GetEndpoints() []*ModelEndpoint {
@@ -286,7 +430,7 @@ type SetDefaultModelRequest struct {
 
 func (x *SetDefaultModelRequest) Reset() {
 	*x = SetDefaultModelRequest{}
-	mi := &file_arbe_v1_model_proto_msgTypes[3]
+	mi := &file_arbe_v1_model_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -298,7 +442,7 @@ func (x *SetDefaultModelRequest) String() string {
 func (*SetDefaultModelRequest) ProtoMessage() {}
 
 func (x *SetDefaultModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[3]
+	mi := &file_arbe_v1_model_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -311,7 +455,7 @@ func (x *SetDefaultModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDefaultModelRequest.ProtoReflect.Descriptor instead.
 func (*SetDefaultModelRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SetDefaultModelRequest) GetHouseId() string {
@@ -348,7 +492,7 @@ type SetDefaultModelResponse struct {
 
 func (x *SetDefaultModelResponse) Reset() {
 	*x = SetDefaultModelResponse{}
-	mi := &file_arbe_v1_model_proto_msgTypes[4]
+	mi := &file_arbe_v1_model_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -360,7 +504,7 @@ func (x *SetDefaultModelResponse) String() string {
 func (*SetDefaultModelResponse) ProtoMessage() {}
 
 func (x *SetDefaultModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[4]
+	mi := &file_arbe_v1_model_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -373,7 +517,7 @@ func (x *SetDefaultModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDefaultModelResponse.ProtoReflect.Descriptor instead.
 func (*SetDefaultModelResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SetDefaultModelResponse) GetDefaultModel() string {
@@ -410,7 +554,7 @@ type SetFallbackModelsRequest struct {
 
 func (x *SetFallbackModelsRequest) Reset() {
 	*x = SetFallbackModelsRequest{}
-	mi := &file_arbe_v1_model_proto_msgTypes[5]
+	mi := &file_arbe_v1_model_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -422,7 +566,7 @@ func (x *SetFallbackModelsRequest) String() string {
 func (*SetFallbackModelsRequest) ProtoMessage() {}
 
 func (x *SetFallbackModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[5]
+	mi := &file_arbe_v1_model_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -435,7 +579,7 @@ func (x *SetFallbackModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetFallbackModelsRequest.ProtoReflect.Descriptor instead.
 func (*SetFallbackModelsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SetFallbackModelsRequest) GetHouseId() string {
@@ -472,7 +616,7 @@ type SetFallbackModelsResponse struct {
 
 func (x *SetFallbackModelsResponse) Reset() {
 	*x = SetFallbackModelsResponse{}
-	mi := &file_arbe_v1_model_proto_msgTypes[6]
+	mi := &file_arbe_v1_model_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -484,7 +628,7 @@ func (x *SetFallbackModelsResponse) String() string {
 func (*SetFallbackModelsResponse) ProtoMessage() {}
 
 func (x *SetFallbackModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[6]
+	mi := &file_arbe_v1_model_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -497,7 +641,7 @@ func (x *SetFallbackModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetFallbackModelsResponse.ProtoReflect.Descriptor instead.
 func (*SetFallbackModelsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SetFallbackModelsResponse) GetModels() []string {
@@ -547,7 +691,7 @@ type SetModelEndpointRequest struct {
 
 func (x *SetModelEndpointRequest) Reset() {
 	*x = SetModelEndpointRequest{}
-	mi := &file_arbe_v1_model_proto_msgTypes[7]
+	mi := &file_arbe_v1_model_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +703,7 @@ func (x *SetModelEndpointRequest) String() string {
 func (*SetModelEndpointRequest) ProtoMessage() {}
 
 func (x *SetModelEndpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[7]
+	mi := &file_arbe_v1_model_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +716,7 @@ func (x *SetModelEndpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetModelEndpointRequest.ProtoReflect.Descriptor instead.
 func (*SetModelEndpointRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SetModelEndpointRequest) GetHouseId() string {
@@ -634,7 +778,7 @@ type SetModelEndpointResponse struct {
 
 func (x *SetModelEndpointResponse) Reset() {
 	*x = SetModelEndpointResponse{}
-	mi := &file_arbe_v1_model_proto_msgTypes[8]
+	mi := &file_arbe_v1_model_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +790,7 @@ func (x *SetModelEndpointResponse) String() string {
 func (*SetModelEndpointResponse) ProtoMessage() {}
 
 func (x *SetModelEndpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[8]
+	mi := &file_arbe_v1_model_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +803,7 @@ func (x *SetModelEndpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetModelEndpointResponse.ProtoReflect.Descriptor instead.
 func (*SetModelEndpointResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SetModelEndpointResponse) GetEndpoint() *ModelEndpoint {
@@ -686,7 +830,7 @@ type DeleteModelEndpointRequest struct {
 
 func (x *DeleteModelEndpointRequest) Reset() {
 	*x = DeleteModelEndpointRequest{}
-	mi := &file_arbe_v1_model_proto_msgTypes[9]
+	mi := &file_arbe_v1_model_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +842,7 @@ func (x *DeleteModelEndpointRequest) String() string {
 func (*DeleteModelEndpointRequest) ProtoMessage() {}
 
 func (x *DeleteModelEndpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[9]
+	mi := &file_arbe_v1_model_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +855,7 @@ func (x *DeleteModelEndpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteModelEndpointRequest.ProtoReflect.Descriptor instead.
 func (*DeleteModelEndpointRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeleteModelEndpointRequest) GetHouseId() string {
@@ -736,7 +880,7 @@ type DeleteModelEndpointResponse struct {
 
 func (x *DeleteModelEndpointResponse) Reset() {
 	*x = DeleteModelEndpointResponse{}
-	mi := &file_arbe_v1_model_proto_msgTypes[10]
+	mi := &file_arbe_v1_model_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +892,7 @@ func (x *DeleteModelEndpointResponse) String() string {
 func (*DeleteModelEndpointResponse) ProtoMessage() {}
 
 func (x *DeleteModelEndpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[10]
+	mi := &file_arbe_v1_model_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,14 +905,14 @@ func (x *DeleteModelEndpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteModelEndpointResponse.ProtoReflect.Descriptor instead.
 func (*DeleteModelEndpointResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{12}
 }
 
 var File_arbe_v1_model_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/model.proto\x12\aarbe.v1\x1a\x14arbe/v1/secret.proto\x1a\x1bbuf/validate/validate.proto\"\x96\x02\n" +
+	"\x13arbe/v1/model.proto\x12\aarbe.v1\x1a\x14arbe/v1/secret.proto\x1a\x1bbuf/validate/validate.proto\"\xc0\x02\n" +
 	"\rModelEndpoint\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x19\n" +
@@ -781,7 +925,19 @@ const file_arbe_v1_model_proto_rawDesc = "" +
 	"\rdefault_model\x18\b \x01(\tR\fdefaultModel\x12\x18\n" +
 	"\aproblem\x18\t \x01(\tR\aproblem\x12\x18\n" +
 	"\adialect\x18\n" +
-	" \x01(\tR\adialect\"9\n" +
+	" \x01(\tR\adialect\x12(\n" +
+	"\x05infos\x18\v \x03(\v2\x12.arbe.v1.ModelInfoR\x05infos\"m\n" +
+	"\tModelInfo\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12%\n" +
+	"\x0econtext_window\x18\x02 \x01(\x03R\rcontextWindow\x12)\n" +
+	"\x05price\x18\x03 \x01(\v2\x13.arbe.v1.ModelPriceR\x05price\"\x96\x01\n" +
+	"\n" +
+	"ModelPrice\x12\x1b\n" +
+	"\tinput_usd\x18\x01 \x01(\x01R\binputUsd\x12\x1d\n" +
+	"\n" +
+	"output_usd\x18\x02 \x01(\x01R\toutputUsd\x12$\n" +
+	"\x0ecache_read_usd\x18\x03 \x01(\x01R\fcacheReadUsd\x12&\n" +
+	"\x0fcache_write_usd\x18\x04 \x01(\x01R\rcacheWriteUsd\"9\n" +
 	"\x11ListModelsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"\xd5\x01\n" +
 	"\x12ListModelsResponse\x124\n" +
@@ -850,40 +1006,44 @@ func file_arbe_v1_model_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_model_proto_rawDescData
 }
 
-var file_arbe_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_arbe_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_arbe_v1_model_proto_goTypes = []any{
 	(*ModelEndpoint)(nil),               // 0: arbe.v1.ModelEndpoint
-	(*ListModelsRequest)(nil),           // 1: arbe.v1.ListModelsRequest
-	(*ListModelsResponse)(nil),          // 2: arbe.v1.ListModelsResponse
-	(*SetDefaultModelRequest)(nil),      // 3: arbe.v1.SetDefaultModelRequest
-	(*SetDefaultModelResponse)(nil),     // 4: arbe.v1.SetDefaultModelResponse
-	(*SetFallbackModelsRequest)(nil),    // 5: arbe.v1.SetFallbackModelsRequest
-	(*SetFallbackModelsResponse)(nil),   // 6: arbe.v1.SetFallbackModelsResponse
-	(*SetModelEndpointRequest)(nil),     // 7: arbe.v1.SetModelEndpointRequest
-	(*SetModelEndpointResponse)(nil),    // 8: arbe.v1.SetModelEndpointResponse
-	(*DeleteModelEndpointRequest)(nil),  // 9: arbe.v1.DeleteModelEndpointRequest
-	(*DeleteModelEndpointResponse)(nil), // 10: arbe.v1.DeleteModelEndpointResponse
-	(*KeyCheck)(nil),                    // 11: arbe.v1.KeyCheck
+	(*ModelInfo)(nil),                   // 1: arbe.v1.ModelInfo
+	(*ModelPrice)(nil),                  // 2: arbe.v1.ModelPrice
+	(*ListModelsRequest)(nil),           // 3: arbe.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),          // 4: arbe.v1.ListModelsResponse
+	(*SetDefaultModelRequest)(nil),      // 5: arbe.v1.SetDefaultModelRequest
+	(*SetDefaultModelResponse)(nil),     // 6: arbe.v1.SetDefaultModelResponse
+	(*SetFallbackModelsRequest)(nil),    // 7: arbe.v1.SetFallbackModelsRequest
+	(*SetFallbackModelsResponse)(nil),   // 8: arbe.v1.SetFallbackModelsResponse
+	(*SetModelEndpointRequest)(nil),     // 9: arbe.v1.SetModelEndpointRequest
+	(*SetModelEndpointResponse)(nil),    // 10: arbe.v1.SetModelEndpointResponse
+	(*DeleteModelEndpointRequest)(nil),  // 11: arbe.v1.DeleteModelEndpointRequest
+	(*DeleteModelEndpointResponse)(nil), // 12: arbe.v1.DeleteModelEndpointResponse
+	(*KeyCheck)(nil),                    // 13: arbe.v1.KeyCheck
 }
 var file_arbe_v1_model_proto_depIdxs = []int32{
-	0,  // 0: arbe.v1.ListModelsResponse.endpoints:type_name -> arbe.v1.ModelEndpoint
-	0,  // 1: arbe.v1.SetModelEndpointResponse.endpoint:type_name -> arbe.v1.ModelEndpoint
-	11, // 2: arbe.v1.SetModelEndpointResponse.check:type_name -> arbe.v1.KeyCheck
-	1,  // 3: arbe.v1.ModelService.ListModels:input_type -> arbe.v1.ListModelsRequest
-	3,  // 4: arbe.v1.ModelService.SetDefaultModel:input_type -> arbe.v1.SetDefaultModelRequest
-	5,  // 5: arbe.v1.ModelService.SetFallbackModels:input_type -> arbe.v1.SetFallbackModelsRequest
-	7,  // 6: arbe.v1.ModelService.SetModelEndpoint:input_type -> arbe.v1.SetModelEndpointRequest
-	9,  // 7: arbe.v1.ModelService.DeleteModelEndpoint:input_type -> arbe.v1.DeleteModelEndpointRequest
-	2,  // 8: arbe.v1.ModelService.ListModels:output_type -> arbe.v1.ListModelsResponse
-	4,  // 9: arbe.v1.ModelService.SetDefaultModel:output_type -> arbe.v1.SetDefaultModelResponse
-	6,  // 10: arbe.v1.ModelService.SetFallbackModels:output_type -> arbe.v1.SetFallbackModelsResponse
-	8,  // 11: arbe.v1.ModelService.SetModelEndpoint:output_type -> arbe.v1.SetModelEndpointResponse
-	10, // 12: arbe.v1.ModelService.DeleteModelEndpoint:output_type -> arbe.v1.DeleteModelEndpointResponse
-	8,  // [8:13] is the sub-list for method output_type
-	3,  // [3:8] is the sub-list for method input_type
-	3,  // [3:3] is the sub-list for extension type_name
-	3,  // [3:3] is the sub-list for extension extendee
-	0,  // [0:3] is the sub-list for field type_name
+	1,  // 0: arbe.v1.ModelEndpoint.infos:type_name -> arbe.v1.ModelInfo
+	2,  // 1: arbe.v1.ModelInfo.price:type_name -> arbe.v1.ModelPrice
+	0,  // 2: arbe.v1.ListModelsResponse.endpoints:type_name -> arbe.v1.ModelEndpoint
+	0,  // 3: arbe.v1.SetModelEndpointResponse.endpoint:type_name -> arbe.v1.ModelEndpoint
+	13, // 4: arbe.v1.SetModelEndpointResponse.check:type_name -> arbe.v1.KeyCheck
+	3,  // 5: arbe.v1.ModelService.ListModels:input_type -> arbe.v1.ListModelsRequest
+	5,  // 6: arbe.v1.ModelService.SetDefaultModel:input_type -> arbe.v1.SetDefaultModelRequest
+	7,  // 7: arbe.v1.ModelService.SetFallbackModels:input_type -> arbe.v1.SetFallbackModelsRequest
+	9,  // 8: arbe.v1.ModelService.SetModelEndpoint:input_type -> arbe.v1.SetModelEndpointRequest
+	11, // 9: arbe.v1.ModelService.DeleteModelEndpoint:input_type -> arbe.v1.DeleteModelEndpointRequest
+	4,  // 10: arbe.v1.ModelService.ListModels:output_type -> arbe.v1.ListModelsResponse
+	6,  // 11: arbe.v1.ModelService.SetDefaultModel:output_type -> arbe.v1.SetDefaultModelResponse
+	8,  // 12: arbe.v1.ModelService.SetFallbackModels:output_type -> arbe.v1.SetFallbackModelsResponse
+	10, // 13: arbe.v1.ModelService.SetModelEndpoint:output_type -> arbe.v1.SetModelEndpointResponse
+	12, // 14: arbe.v1.ModelService.DeleteModelEndpoint:output_type -> arbe.v1.DeleteModelEndpointResponse
+	10, // [10:15] is the sub-list for method output_type
+	5,  // [5:10] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_model_proto_init() }
@@ -898,7 +1058,7 @@ func file_arbe_v1_model_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_model_proto_rawDesc), len(file_arbe_v1_model_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/model.proto.
  */
 export const file_arbe_v1_model: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL21vZGVsLnByb3RvEgdhcmJlLnYxIrwBCg1Nb2RlbEVuZHBvaW50EgwKBG5hbWUYASABKAkSEAoIcHJvdmlkZXIYAiABKAkSEAoIYmFzZV91cmwYAyABKAkSDgoGc291cmNlGAQgASgJEhMKC3NlY3JldF9uYW1lGAUgASgJEgsKA293bhgGIAEoCBIOCgZtb2RlbHMYByADKAkSFQoNZGVmYXVsdF9tb2RlbBgIIAEoCRIPCgdwcm9ibGVtGAkgASgJEg8KB2RpYWxlY3QYCiABKAkiMAoRTGlzdE1vZGVsc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQCKWAQoSTGlzdE1vZGVsc1Jlc3BvbnNlEikKCWVuZHBvaW50cxgBIAMoCzIWLmFyYmUudjEuTW9kZWxFbmRwb2ludBIVCg1kZWZhdWx0X21vZGVsGAIgASgJEhQKDGNob3Nlbl9tb2RlbBgDIAEoCRIPCgdwcm9ibGVtGAQgASgJEhcKD2ZhbGxiYWNrX21vZGVscxgFIAMoCSJiChZTZXREZWZhdWx0TW9kZWxSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoFbW9kZWwYAiABKAlCCLpIBXIDGKwCEhIKCnNraXBfY2hlY2sYAyABKAgiVQoXU2V0RGVmYXVsdE1vZGVsUmVzcG9uc2USFQoNZGVmYXVsdF9tb2RlbBgBIAEoCRIPCgdwcm9ibGVtGAIgASgJEhIKCnVudmVyaWZpZWQYAyABKAkibgoYU2V0RmFsbGJhY2tNb2RlbHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASIQoGbW9kZWxzGAIgAygJQhG6SA6SAQsQBSIHcgUQARisAhISCgpza2lwX2NoZWNrGAMgASgIIlAKGVNldEZhbGxiYWNrTW9kZWxzUmVzcG9uc2USDgoGbW9kZWxzGAEgAygJEg8KB3Byb2JsZW0YAiABKAkSEgoKdW52ZXJpZmllZBgDIAEoCSL2AQoXU2V0TW9kZWxFbmRwb2ludFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGEASHAoIYmFzZV91cmwYAyABKAlCCrpIB3IFEAEY0A8SHAoLc2VjcmV0X25hbWUYBCABKAlCB7pIBHICGGQSGAoDa2V5GAUgASgJQguAAQG6SAVyAxiQThI7CgdkaWFsZWN0GAYgASgJQiq6SCdyJVIAUgRjaGF0UghtZXNzYWdlc1IJcmVzcG9uc2VzUgZnZW1pbmkSEgoKc2tpcF9jaGVjaxgHIAEoCCJmChhTZXRNb2RlbEVuZHBvaW50UmVzcG9uc2USKAoIZW5kcG9pbnQYASABKAsyFi5hcmJlLnYxLk1vZGVsRW5kcG9pbnQSIAoFY2hlY2sYAiABKAsyES5hcmJlLnYxLktleUNoZWNrIlIKGkRlbGV0ZU1vZGVsRW5kcG9pbnRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhAIh0KG0RlbGV0ZU1vZGVsRW5kcG9pbnRSZXNwb25zZTLHAwoMTW9kZWxTZXJ2aWNlEkoKCkxpc3RNb2RlbHMSGi5hcmJlLnYxLkxpc3RNb2RlbHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0TW9kZWxzUmVzcG9uc2UiA5ACARJUCg9TZXREZWZhdWx0TW9kZWwSHy5hcmJlLnYxLlNldERlZmF1bHRNb2RlbFJlcXVlc3QaIC5hcmJlLnYxLlNldERlZmF1bHRNb2RlbFJlc3BvbnNlEloKEVNldEZhbGxiYWNrTW9kZWxzEiEuYXJiZS52MS5TZXRGYWxsYmFja01vZGVsc1JlcXVlc3QaIi5hcmJlLnYxLlNldEZhbGxiYWNrTW9kZWxzUmVzcG9uc2USVwoQU2V0TW9kZWxFbmRwb2ludBIgLmFyYmUudjEuU2V0TW9kZWxFbmRwb2ludFJlcXVlc3QaIS5hcmJlLnYxLlNldE1vZGVsRW5kcG9pbnRSZXNwb25zZRJgChNEZWxldGVNb2RlbEVuZHBvaW50EiMuYXJiZS52MS5EZWxldGVNb2RlbEVuZHBvaW50UmVxdWVzdBokLmFyYmUudjEuRGVsZXRlTW9kZWxFbmRwb2ludFJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_secret, file_buf_validate_validate]);
+  fileDesc("ChNhcmJlL3YxL21vZGVsLnByb3RvEgdhcmJlLnYxIt8BCg1Nb2RlbEVuZHBvaW50EgwKBG5hbWUYASABKAkSEAoIcHJvdmlkZXIYAiABKAkSEAoIYmFzZV91cmwYAyABKAkSDgoGc291cmNlGAQgASgJEhMKC3NlY3JldF9uYW1lGAUgASgJEgsKA293bhgGIAEoCBIOCgZtb2RlbHMYByADKAkSFQoNZGVmYXVsdF9tb2RlbBgIIAEoCRIPCgdwcm9ibGVtGAkgASgJEg8KB2RpYWxlY3QYCiABKAkSIQoFaW5mb3MYCyADKAsyEi5hcmJlLnYxLk1vZGVsSW5mbyJTCglNb2RlbEluZm8SCgoCaWQYASABKAkSFgoOY29udGV4dF93aW5kb3cYAiABKAMSIgoFcHJpY2UYAyABKAsyEy5hcmJlLnYxLk1vZGVsUHJpY2UiZAoKTW9kZWxQcmljZRIRCglpbnB1dF91c2QYASABKAESEgoKb3V0cHV0X3VzZBgCIAEoARIWCg5jYWNoZV9yZWFkX3VzZBgDIAEoARIXCg9jYWNoZV93cml0ZV91c2QYBCABKAEiMAoRTGlzdE1vZGVsc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQCKWAQoSTGlzdE1vZGVsc1Jlc3BvbnNlEikKCWVuZHBvaW50cxgBIAMoCzIWLmFyYmUudjEuTW9kZWxFbmRwb2ludBIVCg1kZWZhdWx0X21vZGVsGAIgASgJEhQKDGNob3Nlbl9tb2RlbBgDIAEoCRIPCgdwcm9ibGVtGAQgASgJEhcKD2ZhbGxiYWNrX21vZGVscxgFIAMoCSJiChZTZXREZWZhdWx0TW9kZWxSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoFbW9kZWwYAiABKAlCCLpIBXIDGKwCEhIKCnNraXBfY2hlY2sYAyABKAgiVQoXU2V0RGVmYXVsdE1vZGVsUmVzcG9uc2USFQoNZGVmYXVsdF9tb2RlbBgBIAEoCRIPCgdwcm9ibGVtGAIgASgJEhIKCnVudmVyaWZpZWQYAyABKAkibgoYU2V0RmFsbGJhY2tNb2RlbHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASIQoGbW9kZWxzGAIgAygJQhG6SA6SAQsQBSIHcgUQARisAhISCgpza2lwX2NoZWNrGAMgASgIIlAKGVNldEZhbGxiYWNrTW9kZWxzUmVzcG9uc2USDgoGbW9kZWxzGAEgAygJEg8KB3Byb2JsZW0YAiABKAkSEgoKdW52ZXJpZmllZBgDIAEoCSL2AQoXU2V0TW9kZWxFbmRwb2ludFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGEASHAoIYmFzZV91cmwYAyABKAlCCrpIB3IFEAEY0A8SHAoLc2VjcmV0X25hbWUYBCABKAlCB7pIBHICGGQSGAoDa2V5GAUgASgJQguAAQG6SAVyAxiQThI7CgdkaWFsZWN0GAYgASgJQiq6SCdyJVIAUgRjaGF0UghtZXNzYWdlc1IJcmVzcG9uc2VzUgZnZW1pbmkSEgoKc2tpcF9jaGVjaxgHIAEoCCJmChhTZXRNb2RlbEVuZHBvaW50UmVzcG9uc2USKAoIZW5kcG9pbnQYASABKAsyFi5hcmJlLnYxLk1vZGVsRW5kcG9pbnQSIAoFY2hlY2sYAiABKAsyES5hcmJlLnYxLktleUNoZWNrIlIKGkRlbGV0ZU1vZGVsRW5kcG9pbnRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhAIh0KG0RlbGV0ZU1vZGVsRW5kcG9pbnRSZXNwb25zZTLHAwoMTW9kZWxTZXJ2aWNlEkoKCkxpc3RNb2RlbHMSGi5hcmJlLnYxLkxpc3RNb2RlbHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0TW9kZWxzUmVzcG9uc2UiA5ACARJUCg9TZXREZWZhdWx0TW9kZWwSHy5hcmJlLnYxLlNldERlZmF1bHRNb2RlbFJlcXVlc3QaIC5hcmJlLnYxLlNldERlZmF1bHRNb2RlbFJlc3BvbnNlEloKEVNldEZhbGxiYWNrTW9kZWxzEiEuYXJiZS52MS5TZXRGYWxsYmFja01vZGVsc1JlcXVlc3QaIi5hcmJlLnYxLlNldEZhbGxiYWNrTW9kZWxzUmVzcG9uc2USVwoQU2V0TW9kZWxFbmRwb2ludBIgLmFyYmUudjEuU2V0TW9kZWxFbmRwb2ludFJlcXVlc3QaIS5hcmJlLnYxLlNldE1vZGVsRW5kcG9pbnRSZXNwb25zZRJgChNEZWxldGVNb2RlbEVuZHBvaW50EiMuYXJiZS52MS5EZWxldGVNb2RlbEVuZHBvaW50UmVxdWVzdBokLmFyYmUudjEuRGVsZXRlTW9kZWxFbmRwb2ludFJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_secret, file_buf_validate_validate]);
 
 /**
  * ModelEndpoint is a provider or a model server that a house can use.
@@ -90,6 +90,14 @@ export type ModelEndpoint = Message<"arbe.v1.ModelEndpoint"> & {
    * @generated from field: string dialect = 10;
    */
   dialect: string;
+
+  /**
+   * What is known about its models, in the order of models. A model that arbe's catalog does not have is left out. If models is
+   * empty, this is about default_model.
+   *
+   * @generated from field: repeated arbe.v1.ModelInfo infos = 11;
+   */
+  infos: ModelInfo[];
 };
 
 /**
@@ -98,6 +106,77 @@ export type ModelEndpoint = Message<"arbe.v1.ModelEndpoint"> & {
  */
 export const ModelEndpointSchema: GenMessage<ModelEndpoint> = /*@__PURE__*/
   messageDesc(file_arbe_v1_model, 0);
+
+/**
+ * ModelInfo is what arbe's catalog knows about a model.
+ *
+ * @generated from message arbe.v1.ModelInfo
+ */
+export type ModelInfo = Message<"arbe.v1.ModelInfo"> & {
+  /**
+   * Its id, as in ModelEndpoint.models.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * The tokens that a request and its answer may have together; 0 if that is not known.
+   *
+   * @generated from field: int64 context_window = 2;
+   */
+  contextWindow: bigint;
+
+  /**
+   * What its tokens cost; unset if that is not known. A model that runs on the operator's own machine costs 0.
+   *
+   * @generated from field: arbe.v1.ModelPrice price = 3;
+   */
+  price?: ModelPrice | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.ModelInfo.
+ * Use `create(ModelInfoSchema)` to create a new message.
+ */
+export const ModelInfoSchema: GenMessage<ModelInfo> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_model, 1);
+
+/**
+ * ModelPrice is what a million tokens cost, in US dollars.
+ *
+ * @generated from message arbe.v1.ModelPrice
+ */
+export type ModelPrice = Message<"arbe.v1.ModelPrice"> & {
+  /**
+   * @generated from field: double input_usd = 1;
+   */
+  inputUsd: number;
+
+  /**
+   * @generated from field: double output_usd = 2;
+   */
+  outputUsd: number;
+
+  /**
+   * Input that the provider has cached: to read it from the cache, and to write it there.
+   *
+   * @generated from field: double cache_read_usd = 3;
+   */
+  cacheReadUsd: number;
+
+  /**
+   * @generated from field: double cache_write_usd = 4;
+   */
+  cacheWriteUsd: number;
+};
+
+/**
+ * Describes the message arbe.v1.ModelPrice.
+ * Use `create(ModelPriceSchema)` to create a new message.
+ */
+export const ModelPriceSchema: GenMessage<ModelPrice> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_model, 2);
 
 /**
  * @generated from message arbe.v1.ListModelsRequest
@@ -114,7 +193,7 @@ export type ListModelsRequest = Message<"arbe.v1.ListModelsRequest"> & {
  * Use `create(ListModelsRequestSchema)` to create a new message.
  */
 export const ListModelsRequestSchema: GenMessage<ListModelsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 1);
+  messageDesc(file_arbe_v1_model, 3);
 
 /**
  * @generated from message arbe.v1.ListModelsResponse
@@ -159,7 +238,7 @@ export type ListModelsResponse = Message<"arbe.v1.ListModelsResponse"> & {
  * Use `create(ListModelsResponseSchema)` to create a new message.
  */
 export const ListModelsResponseSchema: GenMessage<ListModelsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 2);
+  messageDesc(file_arbe_v1_model, 4);
 
 /**
  * @generated from message arbe.v1.SetDefaultModelRequest
@@ -190,7 +269,7 @@ export type SetDefaultModelRequest = Message<"arbe.v1.SetDefaultModelRequest"> &
  * Use `create(SetDefaultModelRequestSchema)` to create a new message.
  */
 export const SetDefaultModelRequestSchema: GenMessage<SetDefaultModelRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 3);
+  messageDesc(file_arbe_v1_model, 5);
 
 /**
  * @generated from message arbe.v1.SetDefaultModelResponse
@@ -221,7 +300,7 @@ export type SetDefaultModelResponse = Message<"arbe.v1.SetDefaultModelResponse">
  * Use `create(SetDefaultModelResponseSchema)` to create a new message.
  */
 export const SetDefaultModelResponseSchema: GenMessage<SetDefaultModelResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 4);
+  messageDesc(file_arbe_v1_model, 6);
 
 /**
  * @generated from message arbe.v1.SetFallbackModelsRequest
@@ -252,7 +331,7 @@ export type SetFallbackModelsRequest = Message<"arbe.v1.SetFallbackModelsRequest
  * Use `create(SetFallbackModelsRequestSchema)` to create a new message.
  */
 export const SetFallbackModelsRequestSchema: GenMessage<SetFallbackModelsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 5);
+  messageDesc(file_arbe_v1_model, 7);
 
 /**
  * @generated from message arbe.v1.SetFallbackModelsResponse
@@ -283,7 +362,7 @@ export type SetFallbackModelsResponse = Message<"arbe.v1.SetFallbackModelsRespon
  * Use `create(SetFallbackModelsResponseSchema)` to create a new message.
  */
 export const SetFallbackModelsResponseSchema: GenMessage<SetFallbackModelsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 6);
+  messageDesc(file_arbe_v1_model, 8);
 
 /**
  * @generated from message arbe.v1.SetModelEndpointRequest
@@ -347,7 +426,7 @@ export type SetModelEndpointRequest = Message<"arbe.v1.SetModelEndpointRequest">
  * Use `create(SetModelEndpointRequestSchema)` to create a new message.
  */
 export const SetModelEndpointRequestSchema: GenMessage<SetModelEndpointRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 7);
+  messageDesc(file_arbe_v1_model, 9);
 
 /**
  * @generated from message arbe.v1.SetModelEndpointResponse
@@ -369,7 +448,7 @@ export type SetModelEndpointResponse = Message<"arbe.v1.SetModelEndpointResponse
  * Use `create(SetModelEndpointResponseSchema)` to create a new message.
  */
 export const SetModelEndpointResponseSchema: GenMessage<SetModelEndpointResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 8);
+  messageDesc(file_arbe_v1_model, 10);
 
 /**
  * @generated from message arbe.v1.DeleteModelEndpointRequest
@@ -391,7 +470,7 @@ export type DeleteModelEndpointRequest = Message<"arbe.v1.DeleteModelEndpointReq
  * Use `create(DeleteModelEndpointRequestSchema)` to create a new message.
  */
 export const DeleteModelEndpointRequestSchema: GenMessage<DeleteModelEndpointRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 9);
+  messageDesc(file_arbe_v1_model, 11);
 
 /**
  * @generated from message arbe.v1.DeleteModelEndpointResponse
@@ -404,7 +483,7 @@ export type DeleteModelEndpointResponse = Message<"arbe.v1.DeleteModelEndpointRe
  * Use `create(DeleteModelEndpointResponseSchema)` to create a new message.
  */
 export const DeleteModelEndpointResponseSchema: GenMessage<DeleteModelEndpointResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 10);
+  messageDesc(file_arbe_v1_model, 12);
 
 /**
  * ModelService manages the language models that a house can use. They come from the house's own keys, which are secrets of the
