@@ -251,9 +251,9 @@ func TestWhatIsRefusedToAnAgent(t *testing.T) {
 			}
 		})
 	}
-	t.Run("only a bot of the house is renamed", func(t *testing.T) {
+	t.Run("only a bot of the house is renamed, and oneself", func(t *testing.T) {
 		t.Parallel()
-		for agent, want := range map[string]int64{o.bot: 1, o.owner: 0, s.bot: 0, s.owner: 0} {
+		for agent, want := range map[string]int64{o.bot: 1, o.owner: 1, newColleague(t, w): 0, s.bot: 0, s.owner: 0} {
 			if n, err := attempt(t, w.DB, o.scope(), "update agents set name = 'x' where id = $1", agent); n != want || err != nil {
 				t.Errorf("%d agents were renamed, want %d: %v", n, want, err)
 			}

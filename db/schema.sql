@@ -395,6 +395,7 @@ CREATE TABLE public.agents (
     runtime text,
     name text,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
+    unnamed boolean DEFAULT false NOT NULL,
     CONSTRAINT agents_check CHECK (((kind = 'bot'::text) OR (runtime IS NULL))),
     CONSTRAINT agents_check1 CHECK (((kind <> 'bot'::text) OR (runtime IS NOT NULL))),
     CONSTRAINT agents_kind_check CHECK ((kind = ANY (ARRAY['human'::text, 'bot'::text])))
@@ -403,6 +404,8 @@ CREATE TABLE public.agents (
 COMMENT ON TABLE public.agents IS 'Any actor, human or bot. Global: membership ties it to houses.';
 
 COMMENT ON COLUMN public.agents.runtime IS 'Who does the work of a bot: arbe, whose turns run in the server, or a coding agent that runs in a sandbox: pi, codex, claude-code. Null for people.';
+
+COMMENT ON COLUMN public.agents.unnamed IS 'Whether arbe made up the name of a person, because nobody has said one. Pages then ask for it.';
 
 CREATE FUNCTION public.bot_asks() RETURNS boolean
     LANGUAGE sql STABLE
@@ -4379,6 +4382,8 @@ CREATE POLICY own ON public.login_sessions TO arbe_app USING ((agent_id = public
 
 CREATE POLICY own ON public.members FOR SELECT TO arbe_app USING ((agent_id = public.current_agent()));
 
+CREATE POLICY own_name ON public.agents FOR UPDATE TO arbe_app USING (((kind = 'human'::text) AND (id = public.current_agent())));
+
 ALTER TABLE public.producers ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.reactions ENABLE ROW LEVEL SECURITY;
@@ -4565,6 +4570,8 @@ GRANT ALL ON FUNCTION public.current_agent() TO arbe_app;
 GRANT SELECT,INSERT ON TABLE public.agents TO arbe_app;
 
 GRANT UPDATE(name) ON TABLE public.agents TO arbe_app;
+
+GRANT UPDATE(unnamed) ON TABLE public.agents TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.bot_asks() FROM PUBLIC;
 GRANT ALL ON FUNCTION public.bot_asks() TO arbe_app;

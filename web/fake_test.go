@@ -76,6 +76,8 @@ type fake struct {
 	// fail, while set, is the error of every append and run.
 	fail error
 	now  time.Time
+	// unnamed says that the reader's name is made up.
+	unnamed bool
 	// models are the models of the house; nil for a server that cannot list them. recipes are its environments, and invites its
 	// pending invites.
 	models  *arbev1.ListModelsResponse
@@ -464,7 +466,9 @@ type agents struct {
 }
 
 func (s agents) WhoAmI(ctx context.Context, req *arbev1.WhoAmIRequest) (*arbev1.WhoAmIResponse, error) {
-	res := &arbev1.WhoAmIResponse{Agent: s.f.me, Credential: "session"}
+	s.f.mu.Lock()
+	res := &arbev1.WhoAmIResponse{Agent: s.f.me, Credential: "session", Unnamed: s.f.unnamed}
+	s.f.mu.Unlock()
 	if req.Sessions {
 		s.f.mu.Lock()
 		defer s.f.mu.Unlock()
@@ -473,6 +477,17 @@ func (s agents) WhoAmI(ctx context.Context, req *arbev1.WhoAmIRequest) (*arbev1.
 		res.Sessions = append([]*arbev1.Session{own}, s.f.sessions...)
 	}
 	return res, nil
+}
+
+func (s agents) UpdateProfile(_ context.Context, req *arbev1.UpdateProfileRequest) (*arbev1.UpdateProfileResponse, error) {
+	if strings.ContainsRune(req.Name, '\t') {
+		return nil, refused(connect.CodeInvalidArgument, "name: it has a tab", "use spaces")
+	}
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.me = copied(s.f.me)
+	s.f.me.Name, s.f.unnamed = req.Name, false
+	return &arbev1.UpdateProfileResponse{Agent: s.f.me}, nil
 }
 
 func (s agents) ListAgents(context.Context, *arbev1.ListAgentsRequest) (*arbev1.ListAgentsResponse, error) {

@@ -20,7 +20,7 @@ func (a *app) layoutOf(r *http.Request, house, current string) (layout, error) {
 	g, ctx := guard.NewGroup(r.Context())
 	g.Go(func() error {
 		res, err := a.services.agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
-		f.Me = res.GetAgent()
+		f.Me, f.Unnamed = res.GetAgent(), res.GetUnnamed()
 		return err
 	})
 	g.Go(func() error {

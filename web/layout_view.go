@@ -17,9 +17,11 @@ import (
 type layout struct {
 	Theme, Path string
 	Me          *arbev1.Agent
-	Houses      []*arbev1.House
-	House       *arbev1.House
-	Threads     []*arbev1.Thread
+	// Unnamed reports that the reader's name is made up.
+	Unnamed bool
+	Houses  []*arbev1.House
+	House   *arbev1.House
+	Threads []*arbev1.Thread
 	// Page is the token of this page of threads, empty for the first one. Next is the token of the next page, empty on the
 	// last one.
 	Page, Next string

@@ -77,6 +77,8 @@ func (a *app) commonRoutes() []route {
 		{"GET /login/device", a.page(a.device)},
 		{"POST /login/device", a.page(a.answerDevice)},
 		{"POST /logout", a.page(a.logout)},
+		{"GET /profile", a.page(a.profile)},
+		{"POST /profile", a.page(a.changeProfile)},
 		{"GET /sessions", a.page(a.sessions)},
 		{"POST /sessions", a.page(a.endSessions)},
 		{"POST /theme", a.open(a.theme)},

@@ -60,6 +60,7 @@ var jsonCalls = []struct {
 	{line: "house audit"},
 	{line: "auth whoami", keep: "me=id"},
 	{line: "auth status"},
+	{line: "auth rename Ada"},
 	{line: "login"},
 	{line: "key create one", keep: "key=key"},
 	{line: "login {host} --profile mine --with-token", stdin: "{key}\n"},

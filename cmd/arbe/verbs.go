@@ -77,7 +77,7 @@ func profileGroup(a *app) *cobra.Command {
 }
 
 func auth(a *app) *cobra.Command {
-	return group(a, "auth", "Show who you are and which server you use", oldName(authWhoami, "auth status"), authStatus)
+	return group(a, "auth", "Show who you are and which server you use, and change your name", oldName(authWhoami, "auth status"), authStatus, authRename)
 }
 
 func session(a *app) *cobra.Command {

@@ -56,7 +56,10 @@ order by m.joined_at, a.id
 limit @max_rows;
 
 -- name: InsertAgent :exec
-insert into agents (id, kind, runtime, name) values (@id, @kind, sqlc.narg(runtime), @name);
+insert into agents (id, kind, runtime, name, unnamed) values (@id, @kind, sqlc.narg(runtime), @name, @unnamed);
+
+-- name: NamePerson :execrows
+update agents set name = @name::text, unnamed = false where id = @id and kind = 'human';
 
 -- name: GetAgent :one
 select a.*, coalesce(b.handle, '')::text as handle from agents a

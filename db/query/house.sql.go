@@ -83,7 +83,7 @@ func (q *Queries) FindInvite(ctx context.Context, db DBTX, hash []byte) (FindInv
 }
 
 const getAgent = `-- name: GetAgent :one
-select a.id, a.kind, a.runtime, a.name, a.created_at, coalesce(b.handle, '')::text as handle from agents a
+select a.id, a.kind, a.runtime, a.name, a.created_at, a.unnamed, coalesce(b.handle, '')::text as handle from agents a
 left join bots b on b.house_id = current_house() and b.agent_id = a.id
 where a.id = $1
 `
@@ -94,6 +94,7 @@ type GetAgentRow struct {
 	Runtime   *string
 	Name      *string
 	CreatedAt time.Time
+	Unnamed   bool
 	Handle    string
 }
 
@@ -106,6 +107,7 @@ func (q *Queries) GetAgent(ctx context.Context, db DBTX, id string) (GetAgentRow
 		&i.Runtime,
 		&i.Name,
 		&i.CreatedAt,
+		&i.Unnamed,
 		&i.Handle,
 	)
 	return i, err
@@ -239,7 +241,7 @@ func (q *Queries) HousesOfGroups(ctx context.Context, db DBTX) ([]string, error)
 }
 
 const insertAgent = `-- name: InsertAgent :exec
-insert into agents (id, kind, runtime, name) values ($1, $2, $3, $4)
+insert into agents (id, kind, runtime, name, unnamed) values ($1, $2, $3, $4, $5)
 `
 
 type InsertAgentParams struct {
@@ -247,6 +249,7 @@ type InsertAgentParams struct {
 	Kind    string
 	Runtime *string
 	Name    *string
+	Unnamed bool
 }
 
 func (q *Queries) InsertAgent(ctx context.Context, db DBTX, arg InsertAgentParams) error {
@@ -255,6 +258,7 @@ func (q *Queries) InsertAgent(ctx context.Context, db DBTX, arg InsertAgentParam
 		arg.Kind,
 		arg.Runtime,
 		arg.Name,
+		arg.Unnamed,
 	)
 	return err
 }
@@ -392,7 +396,7 @@ func (q *Queries) ListHouses(ctx context.Context, db DBTX, arg ListHousesParams)
 }
 
 const listMembers = `-- name: ListMembers :many
-select a.id, a.kind, a.runtime, a.name, a.created_at, m.role, m.joined_at, coalesce(b.handle, '')::text as handle from members m join agents a on a.id = m.agent_id
+select a.id, a.kind, a.runtime, a.name, a.created_at, a.unnamed, m.role, m.joined_at, coalesce(b.handle, '')::text as handle from members m join agents a on a.id = m.agent_id
 left join bots b on b.house_id = m.house_id and b.agent_id = m.agent_id
 where m.house_id = $1 and (m.joined_at, a.id) > ($2::timestamptz, $3::uuid)
 order by m.joined_at, a.id
@@ -412,6 +416,7 @@ type ListMembersRow struct {
 	Runtime   *string
 	Name      *string
 	CreatedAt time.Time
+	Unnamed   bool
 	Role      string
 	JoinedAt  time.Time
 	Handle    string
@@ -437,6 +442,7 @@ func (q *Queries) ListMembers(ctx context.Context, db DBTX, arg ListMembersParam
 			&i.Runtime,
 			&i.Name,
 			&i.CreatedAt,
+			&i.Unnamed,
 			&i.Role,
 			&i.JoinedAt,
 			&i.Handle,
@@ -560,7 +566,7 @@ func (q *Queries) LockOwners(ctx context.Context, db DBTX, houseID string) ([]st
 }
 
 const memberForUpdate = `-- name: MemberForUpdate :one
-select a.id, a.kind, a.runtime, a.name, a.created_at, m.role, m.joined_at from members m join agents a on a.id = m.agent_id
+select a.id, a.kind, a.runtime, a.name, a.created_at, a.unnamed, m.role, m.joined_at from members m join agents a on a.id = m.agent_id
 where m.house_id = $1 and m.agent_id = $2
 for update of m
 `
@@ -571,6 +577,7 @@ type MemberForUpdateRow struct {
 	Runtime   *string
 	Name      *string
 	CreatedAt time.Time
+	Unnamed   bool
 	Role      string
 	JoinedAt  time.Time
 }
@@ -585,10 +592,23 @@ func (q *Queries) MemberForUpdate(ctx context.Context, db DBTX, houseID string, 
 		&i.Runtime,
 		&i.Name,
 		&i.CreatedAt,
+		&i.Unnamed,
 		&i.Role,
 		&i.JoinedAt,
 	)
 	return i, err
+}
+
+const namePerson = `-- name: NamePerson :execrows
+update agents set name = $1::text, unnamed = false where id = $2 and kind = 'human'
+`
+
+func (q *Queries) NamePerson(ctx context.Context, db DBTX, name string, iD string) (int64, error) {
+	result, err := db.Exec(ctx, namePerson, name, iD)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const newID = `-- name: NewID :one

@@ -35,6 +35,8 @@ type Agent struct {
 	Runtime   *string
 	Name      *string
 	CreatedAt time.Time
+	// Whether arbe made up the name of a person, because nobody has said one. Pages then ask for it.
+	Unnamed bool
 }
 
 type ApiKey struct {

@@ -27,7 +27,7 @@ func (s *agentService) WhoAmI(ctx context.Context, req *arbev1.WhoAmIRequest) (*
 	}
 	res := &arbev1.WhoAmIResponse{
 		Agent: wireAgent(self), Credential: who.Credential, HouseId: who.House,
-		ThreadId: who.Thread, Scopes: who.Scopes, ExpiresAt: timestamp(who.Expires),
+		ThreadId: who.Thread, Scopes: who.Scopes, ExpiresAt: timestamp(who.Expires), Unnamed: self.Unnamed,
 	}
 	if req.GetSessions() {
 		if _, err := s.Auth.Authorize(ctx, auth.Own, auth.Account); err != nil {
@@ -40,6 +40,18 @@ func (s *agentService) WhoAmI(ctx context.Context, req *arbev1.WhoAmIRequest) (*
 		res.Sessions = each(list, wireSession)
 	}
 	return res, nil
+}
+
+func (s *agentService) UpdateProfile(ctx context.Context, req *arbev1.UpdateProfileRequest) (*arbev1.UpdateProfileResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Account)
+	if err != nil {
+		return nil, err
+	}
+	renamed, err := s.Houses.Rename(ctx, scope, req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.UpdateProfileResponse{Agent: wireAgent(renamed)}, nil
 }
 
 func (s *agentService) CreateAgent(ctx context.Context, req *arbev1.CreateAgentRequest) (*arbev1.CreateAgentResponse, error) {

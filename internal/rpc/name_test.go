@@ -22,6 +22,9 @@ func TestNamesHaveNoInvisibleCharacters(t *testing.T) {
 		"UpdateHouse": func(name string) error {
 			return errOf(ada.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: house, Name: &name}))
 		},
+		"UpdateProfile": func(name string) error {
+			return errOf(ada.Agents.UpdateProfile(ctx, &arbev1.UpdateProfileRequest{Name: name}))
+		},
 		"CreateInvite": func(name string) error {
 			return errOf(ada.Houses.CreateInvite(ctx, &arbev1.CreateInviteRequest{HouseId: house, Note: name}))
 		},

@@ -36,6 +36,7 @@ AgentService.PollDeviceLogin         401    401     401     401     401      401
 AgentService.GetDeviceLogin          401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 AgentService.AnswerDeviceLogin       401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 AgentService.CreateLoginLink         401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
+AgentService.UpdateProfile           401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 HouseService.CreateHouse             401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 HouseService.ListHouses              401    401     401     401     ok       ok     ok    ok  ok        ok        ok        403   403    403    403
 
@@ -303,6 +304,9 @@ var procedures = map[string]call{
 	},
 	"AgentService.CreateLoginLink": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Agents.CreateLoginLink(ctx, &arbev1.CreateLoginLinkRequest{}))
+	},
+	"AgentService.UpdateProfile": func(ctx context.Context, c *arbe.Client, _ things) error {
+		return errOf(c.Agents.UpdateProfile(ctx, &arbev1.UpdateProfileRequest{Name: "Renamed"}))
 	},
 	"AgentService.GetLoginLink": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Agents.GetLoginLink(ctx, &arbev1.GetLoginLinkRequest{Token: "unknown"}))

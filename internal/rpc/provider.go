@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/oidc"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -84,7 +86,7 @@ func (s *agentService) holder(ctx context.Context, person oidc.Person, identity 
 	if name == "" || len([]rune(name)) > 100 {
 		name, _, _ = strings.Cut(person.Email, "@")
 	}
-	agent, err = s.Houses.CreatePersonWith(ctx, name, func(tx pgx.Tx, agent string) error { return s.Auth.ConnectTx(ctx, tx, agent, identity) })
+	agent, err = s.Houses.CreatePersonWith(ctx, house.Person{Name: cmp.Or(name, "Somebody"), Unnamed: name == ""}, func(tx pgx.Tx, agent string) error { return s.Auth.ConnectTx(ctx, tx, agent, identity) })
 	if fault.CodeOf(err) == fault.Exists { // another login of the same account was faster
 		return s.Auth.IdentityHolder(ctx, identity)
 	}

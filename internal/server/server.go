@@ -259,24 +259,25 @@ func firstOwner(ctx context.Context, ownerURL string, houses *house.Houses) (age
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return agent, db.Explain(err)
 	}
-	if agent, err = houses.CreatePerson(ctx, personName()); err != nil {
+	if agent, err = houses.CreatePersonWith(ctx, personName(), func(pgx.Tx, string) error { return nil }); err != nil {
 		return "", err
 	}
 	_, err = houses.Create(ctx, agent, "Home")
 	return agent, err
 }
 
-// personName returns a name for the person who started the first server. For root the name is Owner, because nobody is called
-// root.
-func personName() string {
-	u, err := user.Current()
-	if err != nil || u.Uid == "0" {
-		return "Owner"
+// personName returns a name for the person who started the first server: the one that the machine knows. Without it, pages ask
+// for a name. The person is then called Owner, as root is, because nobody's name is root.
+func personName() house.Person {
+	if u, err := user.Current(); err == nil && u.Uid != "0" {
+		if name, _, _ := strings.Cut(u.Name, ","); strings.TrimSpace(name) != "" {
+			return house.Person{Name: strings.TrimSpace(name)}
+		}
+		if u.Username != "" {
+			return house.Person{Name: u.Username, Unnamed: true}
+		}
 	}
-	if name, _, _ := strings.Cut(u.Name, ","); strings.TrimSpace(name) != "" {
-		return strings.TrimSpace(name)
-	}
-	return u.Username
+	return house.Person{Name: "Owner", Unnamed: true}
 }
 
 // overHTTPS reports whether browsers reach the server only over https.

@@ -171,7 +171,9 @@ type WhoAmIResponse struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// Where the caller is logged in: browsers, and programs that a login gave a session. At most 200, newest first. Set only if the
 	// request sets sessions.
-	Sessions      []*Session `protobuf:"bytes,7,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	Sessions []*Session `protobuf:"bytes,7,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	// Whether arbe made up the caller's name, because the person has not said one. UpdateProfile sets it.
+	Unnamed       bool `protobuf:"varint,8,opt,name=unnamed,proto3" json:"unnamed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -255,6 +257,102 @@ func (x *WhoAmIResponse) GetSessions() []*Session {
 	return nil
 }
 
+func (x *WhoAmIResponse) GetUnnamed() bool {
+	if x != nil {
+		return x.Unnamed
+	}
+	return false
+}
+
+type UpdateProfileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One line. Everything that the person wrote before shows it, too.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateProfileRequest) Reset() {
+	*x = UpdateProfileRequest{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateProfileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateProfileRequest) ProtoMessage() {}
+
+func (x *UpdateProfileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateProfileRequest.ProtoReflect.Descriptor instead.
+func (*UpdateProfileRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *UpdateProfileRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type UpdateProfileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Agent         *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateProfileResponse) Reset() {
+	*x = UpdateProfileResponse{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateProfileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateProfileResponse) ProtoMessage() {}
+
+func (x *UpdateProfileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateProfileResponse.ProtoReflect.Descriptor instead.
+func (*UpdateProfileResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *UpdateProfileResponse) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
 type CreateAgentRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
@@ -267,7 +365,7 @@ type CreateAgentRequest struct {
 
 func (x *CreateAgentRequest) Reset() {
 	*x = CreateAgentRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[3]
+	mi := &file_arbe_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -279,7 +377,7 @@ func (x *CreateAgentRequest) String() string {
 func (*CreateAgentRequest) ProtoMessage() {}
 
 func (x *CreateAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[3]
+	mi := &file_arbe_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -292,7 +390,7 @@ func (x *CreateAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAgentRequest.ProtoReflect.Descriptor instead.
 func (*CreateAgentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateAgentRequest) GetHouseId() string {
@@ -325,7 +423,7 @@ type CreateAgentResponse struct {
 
 func (x *CreateAgentResponse) Reset() {
 	*x = CreateAgentResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[4]
+	mi := &file_arbe_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -337,7 +435,7 @@ func (x *CreateAgentResponse) String() string {
 func (*CreateAgentResponse) ProtoMessage() {}
 
 func (x *CreateAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[4]
+	mi := &file_arbe_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -350,7 +448,7 @@ func (x *CreateAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAgentResponse.ProtoReflect.Descriptor instead.
 func (*CreateAgentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateAgentResponse) GetAgent() *Agent {
@@ -370,7 +468,7 @@ type GetAgentRequest struct {
 
 func (x *GetAgentRequest) Reset() {
 	*x = GetAgentRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[5]
+	mi := &file_arbe_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -382,7 +480,7 @@ func (x *GetAgentRequest) String() string {
 func (*GetAgentRequest) ProtoMessage() {}
 
 func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[5]
+	mi := &file_arbe_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -395,7 +493,7 @@ func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetAgentRequest) GetHouseId() string {
@@ -421,7 +519,7 @@ type GetAgentResponse struct {
 
 func (x *GetAgentResponse) Reset() {
 	*x = GetAgentResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[6]
+	mi := &file_arbe_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +531,7 @@ func (x *GetAgentResponse) String() string {
 func (*GetAgentResponse) ProtoMessage() {}
 
 func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[6]
+	mi := &file_arbe_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +544,7 @@ func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentResponse.ProtoReflect.Descriptor instead.
 func (*GetAgentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetAgentResponse) GetAgent() *Agent {
@@ -469,7 +567,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[7]
+	mi := &file_arbe_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +579,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[7]
+	mi := &file_arbe_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,7 +592,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListAgentsRequest) GetHouseId() string {
@@ -529,7 +627,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[8]
+	mi := &file_arbe_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -541,7 +639,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[8]
+	mi := &file_arbe_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -554,7 +652,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -579,7 +677,7 @@ type CreateLoginLinkRequest struct {
 
 func (x *CreateLoginLinkRequest) Reset() {
 	*x = CreateLoginLinkRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[9]
+	mi := &file_arbe_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -591,7 +689,7 @@ func (x *CreateLoginLinkRequest) String() string {
 func (*CreateLoginLinkRequest) ProtoMessage() {}
 
 func (x *CreateLoginLinkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[9]
+	mi := &file_arbe_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -604,7 +702,7 @@ func (x *CreateLoginLinkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateLoginLinkRequest.ProtoReflect.Descriptor instead.
 func (*CreateLoginLinkRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 type CreateLoginLinkResponse struct {
@@ -618,7 +716,7 @@ type CreateLoginLinkResponse struct {
 
 func (x *CreateLoginLinkResponse) Reset() {
 	*x = CreateLoginLinkResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[10]
+	mi := &file_arbe_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +728,7 @@ func (x *CreateLoginLinkResponse) String() string {
 func (*CreateLoginLinkResponse) ProtoMessage() {}
 
 func (x *CreateLoginLinkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[10]
+	mi := &file_arbe_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +741,7 @@ func (x *CreateLoginLinkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateLoginLinkResponse.ProtoReflect.Descriptor instead.
 func (*CreateLoginLinkResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CreateLoginLinkResponse) GetPath() string {
@@ -669,7 +767,7 @@ type GetLoginLinkRequest struct {
 
 func (x *GetLoginLinkRequest) Reset() {
 	*x = GetLoginLinkRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[11]
+	mi := &file_arbe_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +779,7 @@ func (x *GetLoginLinkRequest) String() string {
 func (*GetLoginLinkRequest) ProtoMessage() {}
 
 func (x *GetLoginLinkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[11]
+	mi := &file_arbe_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +792,7 @@ func (x *GetLoginLinkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLoginLinkRequest.ProtoReflect.Descriptor instead.
 func (*GetLoginLinkRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetLoginLinkRequest) GetToken() string {
@@ -713,7 +811,7 @@ type GetLoginLinkResponse struct {
 
 func (x *GetLoginLinkResponse) Reset() {
 	*x = GetLoginLinkResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[12]
+	mi := &file_arbe_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -725,7 +823,7 @@ func (x *GetLoginLinkResponse) String() string {
 func (*GetLoginLinkResponse) ProtoMessage() {}
 
 func (x *GetLoginLinkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[12]
+	mi := &file_arbe_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -738,7 +836,7 @@ func (x *GetLoginLinkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLoginLinkResponse.ProtoReflect.Descriptor instead.
 func (*GetLoginLinkResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetLoginLinkResponse) GetAgent() *Agent {
@@ -757,7 +855,7 @@ type RedeemLoginLinkRequest struct {
 
 func (x *RedeemLoginLinkRequest) Reset() {
 	*x = RedeemLoginLinkRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[13]
+	mi := &file_arbe_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +867,7 @@ func (x *RedeemLoginLinkRequest) String() string {
 func (*RedeemLoginLinkRequest) ProtoMessage() {}
 
 func (x *RedeemLoginLinkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[13]
+	mi := &file_arbe_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +880,7 @@ func (x *RedeemLoginLinkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedeemLoginLinkRequest.ProtoReflect.Descriptor instead.
 func (*RedeemLoginLinkRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RedeemLoginLinkRequest) GetToken() string {
@@ -804,7 +902,7 @@ type RedeemLoginLinkResponse struct {
 
 func (x *RedeemLoginLinkResponse) Reset() {
 	*x = RedeemLoginLinkResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[14]
+	mi := &file_arbe_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +914,7 @@ func (x *RedeemLoginLinkResponse) String() string {
 func (*RedeemLoginLinkResponse) ProtoMessage() {}
 
 func (x *RedeemLoginLinkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[14]
+	mi := &file_arbe_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +927,7 @@ func (x *RedeemLoginLinkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedeemLoginLinkResponse.ProtoReflect.Descriptor instead.
 func (*RedeemLoginLinkResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RedeemLoginLinkResponse) GetSession() string {
@@ -863,7 +961,7 @@ type BeginProviderLoginRequest struct {
 
 func (x *BeginProviderLoginRequest) Reset() {
 	*x = BeginProviderLoginRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[15]
+	mi := &file_arbe_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +973,7 @@ func (x *BeginProviderLoginRequest) String() string {
 func (*BeginProviderLoginRequest) ProtoMessage() {}
 
 func (x *BeginProviderLoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[15]
+	mi := &file_arbe_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,7 +986,7 @@ func (x *BeginProviderLoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginProviderLoginRequest.ProtoReflect.Descriptor instead.
 func (*BeginProviderLoginRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BeginProviderLoginRequest) GetConnect() bool {
@@ -911,7 +1009,7 @@ type BeginProviderLoginResponse struct {
 
 func (x *BeginProviderLoginResponse) Reset() {
 	*x = BeginProviderLoginResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[16]
+	mi := &file_arbe_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +1021,7 @@ func (x *BeginProviderLoginResponse) String() string {
 func (*BeginProviderLoginResponse) ProtoMessage() {}
 
 func (x *BeginProviderLoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[16]
+	mi := &file_arbe_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +1034,7 @@ func (x *BeginProviderLoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginProviderLoginResponse.ProtoReflect.Descriptor instead.
 func (*BeginProviderLoginResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BeginProviderLoginResponse) GetUrl() string {
@@ -974,7 +1072,7 @@ type FinishProviderLoginRequest struct {
 
 func (x *FinishProviderLoginRequest) Reset() {
 	*x = FinishProviderLoginRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[17]
+	mi := &file_arbe_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1084,7 @@ func (x *FinishProviderLoginRequest) String() string {
 func (*FinishProviderLoginRequest) ProtoMessage() {}
 
 func (x *FinishProviderLoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[17]
+	mi := &file_arbe_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1097,7 @@ func (x *FinishProviderLoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishProviderLoginRequest.ProtoReflect.Descriptor instead.
 func (*FinishProviderLoginRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FinishProviderLoginRequest) GetSecret() string {
@@ -1048,7 +1146,7 @@ type FinishProviderLoginResponse struct {
 
 func (x *FinishProviderLoginResponse) Reset() {
 	*x = FinishProviderLoginResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[18]
+	mi := &file_arbe_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1060,7 +1158,7 @@ func (x *FinishProviderLoginResponse) String() string {
 func (*FinishProviderLoginResponse) ProtoMessage() {}
 
 func (x *FinishProviderLoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[18]
+	mi := &file_arbe_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1073,7 +1171,7 @@ func (x *FinishProviderLoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishProviderLoginResponse.ProtoReflect.Descriptor instead.
 func (*FinishProviderLoginResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FinishProviderLoginResponse) GetSession() string {
@@ -1107,7 +1205,7 @@ type BeginDeviceLoginRequest struct {
 
 func (x *BeginDeviceLoginRequest) Reset() {
 	*x = BeginDeviceLoginRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[19]
+	mi := &file_arbe_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1217,7 @@ func (x *BeginDeviceLoginRequest) String() string {
 func (*BeginDeviceLoginRequest) ProtoMessage() {}
 
 func (x *BeginDeviceLoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[19]
+	mi := &file_arbe_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1230,7 @@ func (x *BeginDeviceLoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginDeviceLoginRequest.ProtoReflect.Descriptor instead.
 func (*BeginDeviceLoginRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BeginDeviceLoginRequest) GetClient() string {
@@ -1160,7 +1258,7 @@ type BeginDeviceLoginResponse struct {
 
 func (x *BeginDeviceLoginResponse) Reset() {
 	*x = BeginDeviceLoginResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[20]
+	mi := &file_arbe_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1270,7 @@ func (x *BeginDeviceLoginResponse) String() string {
 func (*BeginDeviceLoginResponse) ProtoMessage() {}
 
 func (x *BeginDeviceLoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[20]
+	mi := &file_arbe_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1283,7 @@ func (x *BeginDeviceLoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginDeviceLoginResponse.ProtoReflect.Descriptor instead.
 func (*BeginDeviceLoginResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BeginDeviceLoginResponse) GetDeviceCode() string {
@@ -1232,7 +1330,7 @@ type PollDeviceLoginRequest struct {
 
 func (x *PollDeviceLoginRequest) Reset() {
 	*x = PollDeviceLoginRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[21]
+	mi := &file_arbe_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1342,7 @@ func (x *PollDeviceLoginRequest) String() string {
 func (*PollDeviceLoginRequest) ProtoMessage() {}
 
 func (x *PollDeviceLoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[21]
+	mi := &file_arbe_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1355,7 @@ func (x *PollDeviceLoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PollDeviceLoginRequest.ProtoReflect.Descriptor instead.
 func (*PollDeviceLoginRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PollDeviceLoginRequest) GetDeviceCode() string {
@@ -1279,7 +1377,7 @@ type PollDeviceLoginResponse struct {
 
 func (x *PollDeviceLoginResponse) Reset() {
 	*x = PollDeviceLoginResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[22]
+	mi := &file_arbe_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1389,7 @@ func (x *PollDeviceLoginResponse) String() string {
 func (*PollDeviceLoginResponse) ProtoMessage() {}
 
 func (x *PollDeviceLoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[22]
+	mi := &file_arbe_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1402,7 @@ func (x *PollDeviceLoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PollDeviceLoginResponse.ProtoReflect.Descriptor instead.
 func (*PollDeviceLoginResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PollDeviceLoginResponse) GetSession() string {
@@ -1345,7 +1443,7 @@ type DeviceLogin struct {
 
 func (x *DeviceLogin) Reset() {
 	*x = DeviceLogin{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[23]
+	mi := &file_arbe_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1455,7 @@ func (x *DeviceLogin) String() string {
 func (*DeviceLogin) ProtoMessage() {}
 
 func (x *DeviceLogin) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[23]
+	mi := &file_arbe_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1468,7 @@ func (x *DeviceLogin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceLogin.ProtoReflect.Descriptor instead.
 func (*DeviceLogin) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeviceLogin) GetUserCode() string {
@@ -1418,7 +1516,7 @@ type GetDeviceLoginRequest struct {
 
 func (x *GetDeviceLoginRequest) Reset() {
 	*x = GetDeviceLoginRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[24]
+	mi := &file_arbe_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1528,7 @@ func (x *GetDeviceLoginRequest) String() string {
 func (*GetDeviceLoginRequest) ProtoMessage() {}
 
 func (x *GetDeviceLoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[24]
+	mi := &file_arbe_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +1541,7 @@ func (x *GetDeviceLoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeviceLoginRequest.ProtoReflect.Descriptor instead.
 func (*GetDeviceLoginRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetDeviceLoginRequest) GetUserCode() string {
@@ -1462,7 +1560,7 @@ type GetDeviceLoginResponse struct {
 
 func (x *GetDeviceLoginResponse) Reset() {
 	*x = GetDeviceLoginResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[25]
+	mi := &file_arbe_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1572,7 @@ func (x *GetDeviceLoginResponse) String() string {
 func (*GetDeviceLoginResponse) ProtoMessage() {}
 
 func (x *GetDeviceLoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[25]
+	mi := &file_arbe_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1585,7 @@ func (x *GetDeviceLoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeviceLoginResponse.ProtoReflect.Descriptor instead.
 func (*GetDeviceLoginResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetDeviceLoginResponse) GetLogin() *DeviceLogin {
@@ -1508,7 +1606,7 @@ type AnswerDeviceLoginRequest struct {
 
 func (x *AnswerDeviceLoginRequest) Reset() {
 	*x = AnswerDeviceLoginRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[26]
+	mi := &file_arbe_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1618,7 @@ func (x *AnswerDeviceLoginRequest) String() string {
 func (*AnswerDeviceLoginRequest) ProtoMessage() {}
 
 func (x *AnswerDeviceLoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[26]
+	mi := &file_arbe_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1631,7 @@ func (x *AnswerDeviceLoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerDeviceLoginRequest.ProtoReflect.Descriptor instead.
 func (*AnswerDeviceLoginRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AnswerDeviceLoginRequest) GetUserCode() string {
@@ -1559,7 +1657,7 @@ type AnswerDeviceLoginResponse struct {
 
 func (x *AnswerDeviceLoginResponse) Reset() {
 	*x = AnswerDeviceLoginResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[27]
+	mi := &file_arbe_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1669,7 @@ func (x *AnswerDeviceLoginResponse) String() string {
 func (*AnswerDeviceLoginResponse) ProtoMessage() {}
 
 func (x *AnswerDeviceLoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[27]
+	mi := &file_arbe_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1682,7 @@ func (x *AnswerDeviceLoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerDeviceLoginResponse.ProtoReflect.Descriptor instead.
 func (*AnswerDeviceLoginResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AnswerDeviceLoginResponse) GetLogin() *DeviceLogin {
@@ -1613,7 +1711,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[28]
+	mi := &file_arbe_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1625,7 +1723,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[28]
+	mi := &file_arbe_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1638,7 +1736,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Session) GetId() string {
@@ -1698,7 +1796,7 @@ type EndSessionRequest struct {
 
 func (x *EndSessionRequest) Reset() {
 	*x = EndSessionRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[29]
+	mi := &file_arbe_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1808,7 @@ func (x *EndSessionRequest) String() string {
 func (*EndSessionRequest) ProtoMessage() {}
 
 func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[29]
+	mi := &file_arbe_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1821,7 @@ func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionRequest.ProtoReflect.Descriptor instead.
 func (*EndSessionRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *EndSessionRequest) GetWhich() isEndSessionRequest_Which {
@@ -1779,7 +1877,7 @@ type EndSessionResponse struct {
 
 func (x *EndSessionResponse) Reset() {
 	*x = EndSessionResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[30]
+	mi := &file_arbe_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +1889,7 @@ func (x *EndSessionResponse) String() string {
 func (*EndSessionResponse) ProtoMessage() {}
 
 func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[30]
+	mi := &file_arbe_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1804,7 +1902,7 @@ func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionResponse.ProtoReflect.Descriptor instead.
 func (*EndSessionResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *EndSessionResponse) GetEnded() int32 {
@@ -1828,7 +1926,7 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x16\n" +
 	"\x06handle\x18\x06 \x01(\tR\x06handle\"+\n" +
 	"\rWhoAmIRequest\x12\x1a\n" +
-	"\bsessions\x18\x01 \x01(\bR\bsessions\"\x8f\x02\n" +
+	"\bsessions\x18\x01 \x01(\bR\bsessions\"\xa9\x02\n" +
 	"\x0eWhoAmIResponse\x12$\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\x12\x1e\n" +
 	"\n" +
@@ -1839,7 +1937,12 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\x06scopes\x18\x05 \x03(\tR\x06scopes\x129\n" +
 	"\n" +
 	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12,\n" +
-	"\bsessions\x18\a \x03(\v2\x10.arbe.v1.SessionR\bsessions\"~\n" +
+	"\bsessions\x18\a \x03(\v2\x10.arbe.v1.SessionR\bsessions\x12\x18\n" +
+	"\aunnamed\x18\b \x01(\bR\aunnamed\"5\n" +
+	"\x14UpdateProfileRequest\x12\x1d\n" +
+	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\"=\n" +
+	"\x15UpdateProfileResponse\x12$\n" +
+	"\x05agent\x18\x01 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\"~\n" +
 	"\x12CreateAgentRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1d\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x12#\n" +
@@ -1948,9 +2051,10 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\x06others\x18\x02 \x01(\bB\a\xbaH\x04j\x02\b\x01H\x00R\x06othersB\a\n" +
 	"\x05which\"*\n" +
 	"\x12EndSessionResponse\x12\x14\n" +
-	"\x05ended\x18\x01 \x01(\x05R\x05ended2\x89\t\n" +
+	"\x05ended\x18\x01 \x01(\x05R\x05ended2\xd9\t\n" +
 	"\fAgentService\x12>\n" +
-	"\x06WhoAmI\x12\x16.arbe.v1.WhoAmIRequest\x1a\x17.arbe.v1.WhoAmIResponse\"\x03\x90\x02\x01\x12H\n" +
+	"\x06WhoAmI\x12\x16.arbe.v1.WhoAmIRequest\x1a\x17.arbe.v1.WhoAmIResponse\"\x03\x90\x02\x01\x12N\n" +
+	"\rUpdateProfile\x12\x1d.arbe.v1.UpdateProfileRequest\x1a\x1e.arbe.v1.UpdateProfileResponse\x12H\n" +
 	"\vCreateAgent\x12\x1b.arbe.v1.CreateAgentRequest\x1a\x1c.arbe.v1.CreateAgentResponse\x12D\n" +
 	"\bGetAgent\x12\x18.arbe.v1.GetAgentRequest\x1a\x19.arbe.v1.GetAgentResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\n" +
@@ -1979,103 +2083,108 @@ func file_arbe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_agent_proto_rawDescData
 }
 
-var file_arbe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_arbe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_arbe_v1_agent_proto_goTypes = []any{
 	(*Agent)(nil),                       // 0: arbe.v1.Agent
 	(*WhoAmIRequest)(nil),               // 1: arbe.v1.WhoAmIRequest
 	(*WhoAmIResponse)(nil),              // 2: arbe.v1.WhoAmIResponse
-	(*CreateAgentRequest)(nil),          // 3: arbe.v1.CreateAgentRequest
-	(*CreateAgentResponse)(nil),         // 4: arbe.v1.CreateAgentResponse
-	(*GetAgentRequest)(nil),             // 5: arbe.v1.GetAgentRequest
-	(*GetAgentResponse)(nil),            // 6: arbe.v1.GetAgentResponse
-	(*ListAgentsRequest)(nil),           // 7: arbe.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),          // 8: arbe.v1.ListAgentsResponse
-	(*CreateLoginLinkRequest)(nil),      // 9: arbe.v1.CreateLoginLinkRequest
-	(*CreateLoginLinkResponse)(nil),     // 10: arbe.v1.CreateLoginLinkResponse
-	(*GetLoginLinkRequest)(nil),         // 11: arbe.v1.GetLoginLinkRequest
-	(*GetLoginLinkResponse)(nil),        // 12: arbe.v1.GetLoginLinkResponse
-	(*RedeemLoginLinkRequest)(nil),      // 13: arbe.v1.RedeemLoginLinkRequest
-	(*RedeemLoginLinkResponse)(nil),     // 14: arbe.v1.RedeemLoginLinkResponse
-	(*BeginProviderLoginRequest)(nil),   // 15: arbe.v1.BeginProviderLoginRequest
-	(*BeginProviderLoginResponse)(nil),  // 16: arbe.v1.BeginProviderLoginResponse
-	(*FinishProviderLoginRequest)(nil),  // 17: arbe.v1.FinishProviderLoginRequest
-	(*FinishProviderLoginResponse)(nil), // 18: arbe.v1.FinishProviderLoginResponse
-	(*BeginDeviceLoginRequest)(nil),     // 19: arbe.v1.BeginDeviceLoginRequest
-	(*BeginDeviceLoginResponse)(nil),    // 20: arbe.v1.BeginDeviceLoginResponse
-	(*PollDeviceLoginRequest)(nil),      // 21: arbe.v1.PollDeviceLoginRequest
-	(*PollDeviceLoginResponse)(nil),     // 22: arbe.v1.PollDeviceLoginResponse
-	(*DeviceLogin)(nil),                 // 23: arbe.v1.DeviceLogin
-	(*GetDeviceLoginRequest)(nil),       // 24: arbe.v1.GetDeviceLoginRequest
-	(*GetDeviceLoginResponse)(nil),      // 25: arbe.v1.GetDeviceLoginResponse
-	(*AnswerDeviceLoginRequest)(nil),    // 26: arbe.v1.AnswerDeviceLoginRequest
-	(*AnswerDeviceLoginResponse)(nil),   // 27: arbe.v1.AnswerDeviceLoginResponse
-	(*Session)(nil),                     // 28: arbe.v1.Session
-	(*EndSessionRequest)(nil),           // 29: arbe.v1.EndSessionRequest
-	(*EndSessionResponse)(nil),          // 30: arbe.v1.EndSessionResponse
-	(*timestamppb.Timestamp)(nil),       // 31: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 32: google.protobuf.Duration
-	(Verdict)(0),                        // 33: arbe.v1.Verdict
+	(*UpdateProfileRequest)(nil),        // 3: arbe.v1.UpdateProfileRequest
+	(*UpdateProfileResponse)(nil),       // 4: arbe.v1.UpdateProfileResponse
+	(*CreateAgentRequest)(nil),          // 5: arbe.v1.CreateAgentRequest
+	(*CreateAgentResponse)(nil),         // 6: arbe.v1.CreateAgentResponse
+	(*GetAgentRequest)(nil),             // 7: arbe.v1.GetAgentRequest
+	(*GetAgentResponse)(nil),            // 8: arbe.v1.GetAgentResponse
+	(*ListAgentsRequest)(nil),           // 9: arbe.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),          // 10: arbe.v1.ListAgentsResponse
+	(*CreateLoginLinkRequest)(nil),      // 11: arbe.v1.CreateLoginLinkRequest
+	(*CreateLoginLinkResponse)(nil),     // 12: arbe.v1.CreateLoginLinkResponse
+	(*GetLoginLinkRequest)(nil),         // 13: arbe.v1.GetLoginLinkRequest
+	(*GetLoginLinkResponse)(nil),        // 14: arbe.v1.GetLoginLinkResponse
+	(*RedeemLoginLinkRequest)(nil),      // 15: arbe.v1.RedeemLoginLinkRequest
+	(*RedeemLoginLinkResponse)(nil),     // 16: arbe.v1.RedeemLoginLinkResponse
+	(*BeginProviderLoginRequest)(nil),   // 17: arbe.v1.BeginProviderLoginRequest
+	(*BeginProviderLoginResponse)(nil),  // 18: arbe.v1.BeginProviderLoginResponse
+	(*FinishProviderLoginRequest)(nil),  // 19: arbe.v1.FinishProviderLoginRequest
+	(*FinishProviderLoginResponse)(nil), // 20: arbe.v1.FinishProviderLoginResponse
+	(*BeginDeviceLoginRequest)(nil),     // 21: arbe.v1.BeginDeviceLoginRequest
+	(*BeginDeviceLoginResponse)(nil),    // 22: arbe.v1.BeginDeviceLoginResponse
+	(*PollDeviceLoginRequest)(nil),      // 23: arbe.v1.PollDeviceLoginRequest
+	(*PollDeviceLoginResponse)(nil),     // 24: arbe.v1.PollDeviceLoginResponse
+	(*DeviceLogin)(nil),                 // 25: arbe.v1.DeviceLogin
+	(*GetDeviceLoginRequest)(nil),       // 26: arbe.v1.GetDeviceLoginRequest
+	(*GetDeviceLoginResponse)(nil),      // 27: arbe.v1.GetDeviceLoginResponse
+	(*AnswerDeviceLoginRequest)(nil),    // 28: arbe.v1.AnswerDeviceLoginRequest
+	(*AnswerDeviceLoginResponse)(nil),   // 29: arbe.v1.AnswerDeviceLoginResponse
+	(*Session)(nil),                     // 30: arbe.v1.Session
+	(*EndSessionRequest)(nil),           // 31: arbe.v1.EndSessionRequest
+	(*EndSessionResponse)(nil),          // 32: arbe.v1.EndSessionResponse
+	(*timestamppb.Timestamp)(nil),       // 33: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 34: google.protobuf.Duration
+	(Verdict)(0),                        // 35: arbe.v1.Verdict
 }
 var file_arbe_v1_agent_proto_depIdxs = []int32{
-	31, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	33, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
 	0,  // 1: arbe.v1.WhoAmIResponse.agent:type_name -> arbe.v1.Agent
-	31, // 2: arbe.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
-	28, // 3: arbe.v1.WhoAmIResponse.sessions:type_name -> arbe.v1.Session
-	0,  // 4: arbe.v1.CreateAgentResponse.agent:type_name -> arbe.v1.Agent
-	0,  // 5: arbe.v1.GetAgentResponse.agent:type_name -> arbe.v1.Agent
-	0,  // 6: arbe.v1.ListAgentsResponse.agents:type_name -> arbe.v1.Agent
-	31, // 7: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 8: arbe.v1.GetLoginLinkResponse.agent:type_name -> arbe.v1.Agent
-	31, // 9: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 10: arbe.v1.RedeemLoginLinkResponse.agent:type_name -> arbe.v1.Agent
-	31, // 11: arbe.v1.BeginProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
-	31, // 12: arbe.v1.FinishProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 13: arbe.v1.FinishProviderLoginResponse.agent:type_name -> arbe.v1.Agent
-	32, // 14: arbe.v1.BeginDeviceLoginResponse.interval:type_name -> google.protobuf.Duration
-	31, // 15: arbe.v1.BeginDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
-	31, // 16: arbe.v1.PollDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 17: arbe.v1.PollDeviceLoginResponse.agent:type_name -> arbe.v1.Agent
-	31, // 18: arbe.v1.DeviceLogin.created_at:type_name -> google.protobuf.Timestamp
-	31, // 19: arbe.v1.DeviceLogin.expires_at:type_name -> google.protobuf.Timestamp
-	23, // 20: arbe.v1.GetDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
-	33, // 21: arbe.v1.AnswerDeviceLoginRequest.verdict:type_name -> arbe.v1.Verdict
-	23, // 22: arbe.v1.AnswerDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
-	31, // 23: arbe.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	31, // 24: arbe.v1.Session.last_used_at:type_name -> google.protobuf.Timestamp
-	31, // 25: arbe.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
-	1,  // 26: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
-	3,  // 27: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
-	5,  // 28: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
-	7,  // 29: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
-	9,  // 30: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
-	11, // 31: arbe.v1.AgentService.GetLoginLink:input_type -> arbe.v1.GetLoginLinkRequest
-	13, // 32: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
-	15, // 33: arbe.v1.AgentService.BeginProviderLogin:input_type -> arbe.v1.BeginProviderLoginRequest
-	17, // 34: arbe.v1.AgentService.FinishProviderLogin:input_type -> arbe.v1.FinishProviderLoginRequest
-	19, // 35: arbe.v1.AgentService.BeginDeviceLogin:input_type -> arbe.v1.BeginDeviceLoginRequest
-	21, // 36: arbe.v1.AgentService.PollDeviceLogin:input_type -> arbe.v1.PollDeviceLoginRequest
-	24, // 37: arbe.v1.AgentService.GetDeviceLogin:input_type -> arbe.v1.GetDeviceLoginRequest
-	26, // 38: arbe.v1.AgentService.AnswerDeviceLogin:input_type -> arbe.v1.AnswerDeviceLoginRequest
-	29, // 39: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
-	2,  // 40: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
-	4,  // 41: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
-	6,  // 42: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
-	8,  // 43: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
-	10, // 44: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
-	12, // 45: arbe.v1.AgentService.GetLoginLink:output_type -> arbe.v1.GetLoginLinkResponse
-	14, // 46: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
-	16, // 47: arbe.v1.AgentService.BeginProviderLogin:output_type -> arbe.v1.BeginProviderLoginResponse
-	18, // 48: arbe.v1.AgentService.FinishProviderLogin:output_type -> arbe.v1.FinishProviderLoginResponse
-	20, // 49: arbe.v1.AgentService.BeginDeviceLogin:output_type -> arbe.v1.BeginDeviceLoginResponse
-	22, // 50: arbe.v1.AgentService.PollDeviceLogin:output_type -> arbe.v1.PollDeviceLoginResponse
-	25, // 51: arbe.v1.AgentService.GetDeviceLogin:output_type -> arbe.v1.GetDeviceLoginResponse
-	27, // 52: arbe.v1.AgentService.AnswerDeviceLogin:output_type -> arbe.v1.AnswerDeviceLoginResponse
-	30, // 53: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
-	40, // [40:54] is the sub-list for method output_type
-	26, // [26:40] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	33, // 2: arbe.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
+	30, // 3: arbe.v1.WhoAmIResponse.sessions:type_name -> arbe.v1.Session
+	0,  // 4: arbe.v1.UpdateProfileResponse.agent:type_name -> arbe.v1.Agent
+	0,  // 5: arbe.v1.CreateAgentResponse.agent:type_name -> arbe.v1.Agent
+	0,  // 6: arbe.v1.GetAgentResponse.agent:type_name -> arbe.v1.Agent
+	0,  // 7: arbe.v1.ListAgentsResponse.agents:type_name -> arbe.v1.Agent
+	33, // 8: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 9: arbe.v1.GetLoginLinkResponse.agent:type_name -> arbe.v1.Agent
+	33, // 10: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 11: arbe.v1.RedeemLoginLinkResponse.agent:type_name -> arbe.v1.Agent
+	33, // 12: arbe.v1.BeginProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	33, // 13: arbe.v1.FinishProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 14: arbe.v1.FinishProviderLoginResponse.agent:type_name -> arbe.v1.Agent
+	34, // 15: arbe.v1.BeginDeviceLoginResponse.interval:type_name -> google.protobuf.Duration
+	33, // 16: arbe.v1.BeginDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	33, // 17: arbe.v1.PollDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 18: arbe.v1.PollDeviceLoginResponse.agent:type_name -> arbe.v1.Agent
+	33, // 19: arbe.v1.DeviceLogin.created_at:type_name -> google.protobuf.Timestamp
+	33, // 20: arbe.v1.DeviceLogin.expires_at:type_name -> google.protobuf.Timestamp
+	25, // 21: arbe.v1.GetDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
+	35, // 22: arbe.v1.AnswerDeviceLoginRequest.verdict:type_name -> arbe.v1.Verdict
+	25, // 23: arbe.v1.AnswerDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
+	33, // 24: arbe.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	33, // 25: arbe.v1.Session.last_used_at:type_name -> google.protobuf.Timestamp
+	33, // 26: arbe.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
+	1,  // 27: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
+	3,  // 28: arbe.v1.AgentService.UpdateProfile:input_type -> arbe.v1.UpdateProfileRequest
+	5,  // 29: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
+	7,  // 30: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
+	9,  // 31: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
+	11, // 32: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
+	13, // 33: arbe.v1.AgentService.GetLoginLink:input_type -> arbe.v1.GetLoginLinkRequest
+	15, // 34: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
+	17, // 35: arbe.v1.AgentService.BeginProviderLogin:input_type -> arbe.v1.BeginProviderLoginRequest
+	19, // 36: arbe.v1.AgentService.FinishProviderLogin:input_type -> arbe.v1.FinishProviderLoginRequest
+	21, // 37: arbe.v1.AgentService.BeginDeviceLogin:input_type -> arbe.v1.BeginDeviceLoginRequest
+	23, // 38: arbe.v1.AgentService.PollDeviceLogin:input_type -> arbe.v1.PollDeviceLoginRequest
+	26, // 39: arbe.v1.AgentService.GetDeviceLogin:input_type -> arbe.v1.GetDeviceLoginRequest
+	28, // 40: arbe.v1.AgentService.AnswerDeviceLogin:input_type -> arbe.v1.AnswerDeviceLoginRequest
+	31, // 41: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
+	2,  // 42: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
+	4,  // 43: arbe.v1.AgentService.UpdateProfile:output_type -> arbe.v1.UpdateProfileResponse
+	6,  // 44: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
+	8,  // 45: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
+	10, // 46: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
+	12, // 47: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
+	14, // 48: arbe.v1.AgentService.GetLoginLink:output_type -> arbe.v1.GetLoginLinkResponse
+	16, // 49: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
+	18, // 50: arbe.v1.AgentService.BeginProviderLogin:output_type -> arbe.v1.BeginProviderLoginResponse
+	20, // 51: arbe.v1.AgentService.FinishProviderLogin:output_type -> arbe.v1.FinishProviderLoginResponse
+	22, // 52: arbe.v1.AgentService.BeginDeviceLogin:output_type -> arbe.v1.BeginDeviceLoginResponse
+	24, // 53: arbe.v1.AgentService.PollDeviceLogin:output_type -> arbe.v1.PollDeviceLoginResponse
+	27, // 54: arbe.v1.AgentService.GetDeviceLogin:output_type -> arbe.v1.GetDeviceLoginResponse
+	29, // 55: arbe.v1.AgentService.AnswerDeviceLogin:output_type -> arbe.v1.AnswerDeviceLoginResponse
+	32, // 56: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
+	42, // [42:57] is the sub-list for method output_type
+	27, // [27:42] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_agent_proto_init() }
@@ -2084,7 +2193,7 @@ func file_arbe_v1_agent_proto_init() {
 		return
 	}
 	file_arbe_v1_approval_proto_init()
-	file_arbe_v1_agent_proto_msgTypes[29].OneofWrappers = []any{
+	file_arbe_v1_agent_proto_msgTypes[31].OneofWrappers = []any{
 		(*EndSessionRequest_Id)(nil),
 		(*EndSessionRequest_Others)(nil),
 	}
@@ -2094,7 +2203,7 @@ func file_arbe_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_agent_proto_rawDesc), len(file_arbe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,6 +35,9 @@ const (
 const (
 	// AgentServiceWhoAmIProcedure is the fully-qualified name of the AgentService's WhoAmI RPC.
 	AgentServiceWhoAmIProcedure = "/arbe.v1.AgentService/WhoAmI"
+	// AgentServiceUpdateProfileProcedure is the fully-qualified name of the AgentService's
+	// UpdateProfile RPC.
+	AgentServiceUpdateProfileProcedure = "/arbe.v1.AgentService/UpdateProfile"
 	// AgentServiceCreateAgentProcedure is the fully-qualified name of the AgentService's CreateAgent
 	// RPC.
 	AgentServiceCreateAgentProcedure = "/arbe.v1.AgentService/CreateAgent"
@@ -77,6 +80,9 @@ const (
 type AgentServiceClient interface {
 	// WhoAmI returns the agent whose credential this request carries, and what the credential is limited to.
 	WhoAmI(context.Context, *v1.WhoAmIRequest) (*v1.WhoAmIResponse, error)
+	// UpdateProfile changes what others see of the caller, in all the caller's houses. The caller must be a person, and the
+	// credential valid for all their houses.
+	UpdateProfile(context.Context, *v1.UpdateProfileRequest) (*v1.UpdateProfileResponse, error)
 	// CreateAgent creates a bot and adds it to a house as a member. Owners only. BotService.CreateBot does the same with more
 	// settings.
 	CreateAgent(context.Context, *v1.CreateAgentRequest) (*v1.CreateAgentResponse, error)
@@ -133,6 +139,12 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			baseURL+AgentServiceWhoAmIProcedure,
 			connect.WithSchema(agentServiceMethods.ByName("WhoAmI")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		updateProfile: connect.NewClient[v1.UpdateProfileRequest, v1.UpdateProfileResponse](
+			httpClient,
+			baseURL+AgentServiceUpdateProfileProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("UpdateProfile")),
 			connect.WithClientOptions(opts...),
 		),
 		createAgent: connect.NewClient[v1.CreateAgentRequest, v1.CreateAgentResponse](
@@ -221,6 +233,7 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 // agentServiceClient implements AgentServiceClient.
 type agentServiceClient struct {
 	whoAmI              *connect.Client[v1.WhoAmIRequest, v1.WhoAmIResponse]
+	updateProfile       *connect.Client[v1.UpdateProfileRequest, v1.UpdateProfileResponse]
 	createAgent         *connect.Client[v1.CreateAgentRequest, v1.CreateAgentResponse]
 	getAgent            *connect.Client[v1.GetAgentRequest, v1.GetAgentResponse]
 	listAgents          *connect.Client[v1.ListAgentsRequest, v1.ListAgentsResponse]
@@ -239,6 +252,15 @@ type agentServiceClient struct {
 // WhoAmI calls arbe.v1.AgentService.WhoAmI.
 func (c *agentServiceClient) WhoAmI(ctx context.Context, req *v1.WhoAmIRequest) (*v1.WhoAmIResponse, error) {
 	response, err := c.whoAmI.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UpdateProfile calls arbe.v1.AgentService.UpdateProfile.
+func (c *agentServiceClient) UpdateProfile(ctx context.Context, req *v1.UpdateProfileRequest) (*v1.UpdateProfileResponse, error) {
+	response, err := c.updateProfile.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -366,6 +388,9 @@ func (c *agentServiceClient) EndSession(ctx context.Context, req *v1.EndSessionR
 type AgentServiceHandler interface {
 	// WhoAmI returns the agent whose credential this request carries, and what the credential is limited to.
 	WhoAmI(context.Context, *v1.WhoAmIRequest) (*v1.WhoAmIResponse, error)
+	// UpdateProfile changes what others see of the caller, in all the caller's houses. The caller must be a person, and the
+	// credential valid for all their houses.
+	UpdateProfile(context.Context, *v1.UpdateProfileRequest) (*v1.UpdateProfileResponse, error)
 	// CreateAgent creates a bot and adds it to a house as a member. Owners only. BotService.CreateBot does the same with more
 	// settings.
 	CreateAgent(context.Context, *v1.CreateAgentRequest) (*v1.CreateAgentResponse, error)
@@ -418,6 +443,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		svc.WhoAmI,
 		connect.WithSchema(agentServiceMethods.ByName("WhoAmI")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceUpdateProfileHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceUpdateProfileProcedure,
+		svc.UpdateProfile,
+		connect.WithSchema(agentServiceMethods.ByName("UpdateProfile")),
 		connect.WithHandlerOptions(opts...),
 	)
 	agentServiceCreateAgentHandler := connect.NewUnaryHandlerSimple(
@@ -504,6 +535,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		switch r.URL.Path {
 		case AgentServiceWhoAmIProcedure:
 			agentServiceWhoAmIHandler.ServeHTTP(w, r)
+		case AgentServiceUpdateProfileProcedure:
+			agentServiceUpdateProfileHandler.ServeHTTP(w, r)
 		case AgentServiceCreateAgentProcedure:
 			agentServiceCreateAgentHandler.ServeHTTP(w, r)
 		case AgentServiceGetAgentProcedure:
@@ -541,6 +574,10 @@ type UnimplementedAgentServiceHandler struct{}
 
 func (UnimplementedAgentServiceHandler) WhoAmI(context.Context, *v1.WhoAmIRequest) (*v1.WhoAmIResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.WhoAmI is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) UpdateProfile(context.Context, *v1.UpdateProfileRequest) (*v1.UpdateProfileResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.UpdateProfile is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) CreateAgent(context.Context, *v1.CreateAgentRequest) (*v1.CreateAgentResponse, error) {

@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/agent.proto.
  */
 export const file_arbe_v1_agent: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2FnZW50LnByb3RvEgdhcmJlLnYxIoABCgVBZ2VudBIKCgJpZBgBIAEoCRIMCgRraW5kGAIgASgJEg8KB3J1bnRpbWUYAyABKAkSDAoEbmFtZRgEIAEoCRIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZoYW5kbGUYBiABKAkiIQoNV2hvQW1JUmVxdWVzdBIQCghzZXNzaW9ucxgBIAEoCCLMAQoOV2hvQW1JUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EhIKCmNyZWRlbnRpYWwYAiABKAkSEAoIaG91c2VfaWQYAyABKAkSEQoJdGhyZWFkX2lkGAQgASgJEg4KBnNjb3BlcxgFIAMoCRIuCgpleHBpcmVzX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIiCghzZXNzaW9ucxgHIAMoCzIQLmFyYmUudjEuU2Vzc2lvbiJmChJDcmVhdGVBZ2VudFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGGQSGgoHcnVudGltZRgDIAEoCUIJukgGcgQQARhAIjQKE0NyZWF0ZUFnZW50UmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IkQKD0dldEFnZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABASIxChBHZXRBZ2VudFJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudCJtChFMaXN0QWdlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJNChJMaXN0QWdlbnRzUmVzcG9uc2USHgoGYWdlbnRzGAEgAygLMg4uYXJiZS52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiGAoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdCJXChdDcmVhdGVMb2dpbkxpbmtSZXNwb25zZRIMCgRwYXRoGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjAKE0dldExvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiNQoUR2V0TG9naW5MaW5rUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IjMKFlJlZGVlbUxvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEieQoXUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQiLAoZQmVnaW5Qcm92aWRlckxvZ2luUmVxdWVzdBIPCgdjb25uZWN0GAEgASgIImkKGkJlZ2luUHJvdmlkZXJMb2dpblJlc3BvbnNlEgsKA3VybBgBIAEoCRIOCgZzZWNyZXQYAiABKAkSLgoKZXhwaXJlc19hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAilwEKGkZpbmlzaFByb3ZpZGVyTG9naW5SZXF1ZXN0EhgKBnNlY3JldBgBIAEoCUIIukgFcgMYyAESFwoFc3RhdGUYAiABKAlCCLpIBXIDGMgBEhYKBGNvZGUYAyABKAlCCLpIBXIDGIBAEhUKA2lzcxgEIAEoCUIIukgFcgMY9AMSFwoFZXJyb3IYBSABKAlCCLpIBXIDGMgBIn0KG0ZpbmlzaFByb3ZpZGVyTG9naW5SZXNwb25zZRIPCgdzZXNzaW9uGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBWFnZW50GAMgASgLMg4uYXJiZS52MS5BZ2VudCI0ChdCZWdpbkRldmljZUxvZ2luUmVxdWVzdBIZCgZjbGllbnQYASABKAlCCbpIBnIEEAEYZCKtAQoYQmVnaW5EZXZpY2VMb2dpblJlc3BvbnNlEhMKC2RldmljZV9jb2RlGAEgASgJEhEKCXVzZXJfY29kZRgCIAEoCRIMCgRwYXRoGAMgASgJEisKCGludGVydmFsGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjkKFlBvbGxEZXZpY2VMb2dpblJlcXVlc3QSHwoLZGV2aWNlX2NvZGUYASABKAlCCrpIB3IFEAEYyAEieQoXUG9sbERldmljZUxvZ2luUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQioQEKC0RldmljZUxvZ2luEhEKCXVzZXJfY29kZRgBIAEoCRIOCgZjbGllbnQYAiABKAkSDwoHYWRkcmVzcxgDIAEoCRIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI1ChVHZXREZXZpY2VMb2dpblJlcXVlc3QSHAoJdXNlcl9jb2RlGAEgASgJQgm6SAZyBBABGEAiPQoWR2V0RGV2aWNlTG9naW5SZXNwb25zZRIjCgVsb2dpbhgBIAEoCzIULmFyYmUudjEuRGV2aWNlTG9naW4iZwoYQW5zd2VyRGV2aWNlTG9naW5SZXF1ZXN0EhwKCXVzZXJfY29kZRgBIAEoCUIJukgGcgQQARhAEi0KB3ZlcmRpY3QYAiABKA4yEC5hcmJlLnYxLlZlcmRpY3RCCrpIB4IBBBgBGAIiQAoZQW5zd2VyRGV2aWNlTG9naW5SZXNwb25zZRIjCgVsb2dpbhgBIAEoCzIULmFyYmUudjEuRGV2aWNlTG9naW4iyAEKB1Nlc3Npb24SCgoCaWQYASABKAkSDgoGY2xpZW50GAIgASgJEi4KCmNyZWF0ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3RfdXNlZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHY3VycmVudBgGIAEoCCJQChFFbmRTZXNzaW9uUmVxdWVzdBIXCgJpZBgBIAEoCUIJukgGcgQQARhASAASGQoGb3RoZXJzGAIgASgIQge6SARqAggBSABCBwoFd2hpY2giIwoSRW5kU2Vzc2lvblJlc3BvbnNlEg0KBWVuZGVkGAEgASgFMokJCgxBZ2VudFNlcnZpY2USPgoGV2hvQW1JEhYuYXJiZS52MS5XaG9BbUlSZXF1ZXN0GhcuYXJiZS52MS5XaG9BbUlSZXNwb25zZSIDkAIBEkgKC0NyZWF0ZUFnZW50EhsuYXJiZS52MS5DcmVhdGVBZ2VudFJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUFnZW50UmVzcG9uc2USRAoIR2V0QWdlbnQSGC5hcmJlLnYxLkdldEFnZW50UmVxdWVzdBoZLmFyYmUudjEuR2V0QWdlbnRSZXNwb25zZSIDkAIBEkoKCkxpc3RBZ2VudHMSGi5hcmJlLnYxLkxpc3RBZ2VudHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0QWdlbnRzUmVzcG9uc2UiA5ACARJUCg9DcmVhdGVMb2dpbkxpbmsSHy5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1JlcXVlc3QaIC5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1Jlc3BvbnNlEksKDEdldExvZ2luTGluaxIcLmFyYmUudjEuR2V0TG9naW5MaW5rUmVxdWVzdBodLmFyYmUudjEuR2V0TG9naW5MaW5rUmVzcG9uc2USVAoPUmVkZWVtTG9naW5MaW5rEh8uYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXF1ZXN0GiAuYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXNwb25zZRJdChJCZWdpblByb3ZpZGVyTG9naW4SIi5hcmJlLnYxLkJlZ2luUHJvdmlkZXJMb2dpblJlcXVlc3QaIy5hcmJlLnYxLkJlZ2luUHJvdmlkZXJMb2dpblJlc3BvbnNlEmAKE0ZpbmlzaFByb3ZpZGVyTG9naW4SIy5hcmJlLnYxLkZpbmlzaFByb3ZpZGVyTG9naW5SZXF1ZXN0GiQuYXJiZS52MS5GaW5pc2hQcm92aWRlckxvZ2luUmVzcG9uc2USVwoQQmVnaW5EZXZpY2VMb2dpbhIgLmFyYmUudjEuQmVnaW5EZXZpY2VMb2dpblJlcXVlc3QaIS5hcmJlLnYxLkJlZ2luRGV2aWNlTG9naW5SZXNwb25zZRJUCg9Qb2xsRGV2aWNlTG9naW4SHy5hcmJlLnYxLlBvbGxEZXZpY2VMb2dpblJlcXVlc3QaIC5hcmJlLnYxLlBvbGxEZXZpY2VMb2dpblJlc3BvbnNlElEKDkdldERldmljZUxvZ2luEh4uYXJiZS52MS5HZXREZXZpY2VMb2dpblJlcXVlc3QaHy5hcmJlLnYxLkdldERldmljZUxvZ2luUmVzcG9uc2USWgoRQW5zd2VyRGV2aWNlTG9naW4SIS5hcmJlLnYxLkFuc3dlckRldmljZUxvZ2luUmVxdWVzdBoiLmFyYmUudjEuQW5zd2VyRGV2aWNlTG9naW5SZXNwb25zZRJFCgpFbmRTZXNzaW9uEhouYXJiZS52MS5FbmRTZXNzaW9uUmVxdWVzdBobLmFyYmUudjEuRW5kU2Vzc2lvblJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_approval, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2FnZW50LnByb3RvEgdhcmJlLnYxIoABCgVBZ2VudBIKCgJpZBgBIAEoCRIMCgRraW5kGAIgASgJEg8KB3J1bnRpbWUYAyABKAkSDAoEbmFtZRgEIAEoCRIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZoYW5kbGUYBiABKAkiIQoNV2hvQW1JUmVxdWVzdBIQCghzZXNzaW9ucxgBIAEoCCLdAQoOV2hvQW1JUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EhIKCmNyZWRlbnRpYWwYAiABKAkSEAoIaG91c2VfaWQYAyABKAkSEQoJdGhyZWFkX2lkGAQgASgJEg4KBnNjb3BlcxgFIAMoCRIuCgpleHBpcmVzX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIiCghzZXNzaW9ucxgHIAMoCzIQLmFyYmUudjEuU2Vzc2lvbhIPCgd1bm5hbWVkGAggASgIIi8KFFVwZGF0ZVByb2ZpbGVSZXF1ZXN0EhcKBG5hbWUYASABKAlCCbpIBnIEEAEYZCI2ChVVcGRhdGVQcm9maWxlUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50ImYKEkNyZWF0ZUFnZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYZBIaCgdydW50aW1lGAMgASgJQgm6SAZyBBABGEAiNAoTQ3JlYXRlQWdlbnRSZXNwb25zZRIdCgVhZ2VudBgBIAEoCzIOLmFyYmUudjEuQWdlbnQiRAoPR2V0QWdlbnRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDsAEBIjEKEEdldEFnZW50UmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50Im0KEUxpc3RBZ2VudHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIk0KEkxpc3RBZ2VudHNSZXNwb25zZRIeCgZhZ2VudHMYASADKAsyDi5hcmJlLnYxLkFnZW50EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSIYChZDcmVhdGVMb2dpbkxpbmtSZXF1ZXN0IlcKF0NyZWF0ZUxvZ2luTGlua1Jlc3BvbnNlEgwKBHBhdGgYASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiMAoTR2V0TG9naW5MaW5rUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIASI1ChRHZXRMb2dpbkxpbmtSZXNwb25zZRIdCgVhZ2VudBgBIAEoCzIOLmFyYmUudjEuQWdlbnQiMwoWUmVkZWVtTG9naW5MaW5rUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIASJ5ChdSZWRlZW1Mb2dpbkxpbmtSZXNwb25zZRIPCgdzZXNzaW9uGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBWFnZW50GAMgASgLMg4uYXJiZS52MS5BZ2VudCIsChlCZWdpblByb3ZpZGVyTG9naW5SZXF1ZXN0Eg8KB2Nvbm5lY3QYASABKAgiaQoaQmVnaW5Qcm92aWRlckxvZ2luUmVzcG9uc2USCwoDdXJsGAEgASgJEg4KBnNlY3JldBgCIAEoCRIuCgpleHBpcmVzX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKXAQoaRmluaXNoUHJvdmlkZXJMb2dpblJlcXVlc3QSGAoGc2VjcmV0GAEgASgJQgi6SAVyAxjIARIXCgVzdGF0ZRgCIAEoCUIIukgFcgMYyAESFgoEY29kZRgDIAEoCUIIukgFcgMYgEASFQoDaXNzGAQgASgJQgi6SAVyAxj0AxIXCgVlcnJvchgFIAEoCUIIukgFcgMYyAEifQobRmluaXNoUHJvdmlkZXJMb2dpblJlc3BvbnNlEg8KB3Nlc3Npb24YASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoFYWdlbnQYAyABKAsyDi5hcmJlLnYxLkFnZW50IjQKF0JlZ2luRGV2aWNlTG9naW5SZXF1ZXN0EhkKBmNsaWVudBgBIAEoCUIJukgGcgQQARhkIq0BChhCZWdpbkRldmljZUxvZ2luUmVzcG9uc2USEwoLZGV2aWNlX2NvZGUYASABKAkSEQoJdXNlcl9jb2RlGAIgASgJEgwKBHBhdGgYAyABKAkSKwoIaW50ZXJ2YWwYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiOQoWUG9sbERldmljZUxvZ2luUmVxdWVzdBIfCgtkZXZpY2VfY29kZRgBIAEoCUIKukgHcgUQARjIASJ5ChdQb2xsRGV2aWNlTG9naW5SZXNwb25zZRIPCgdzZXNzaW9uGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBWFnZW50GAMgASgLMg4uYXJiZS52MS5BZ2VudCKhAQoLRGV2aWNlTG9naW4SEQoJdXNlcl9jb2RlGAEgASgJEg4KBmNsaWVudBgCIAEoCRIPCgdhZGRyZXNzGAMgASgJEi4KCmNyZWF0ZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjUKFUdldERldmljZUxvZ2luUmVxdWVzdBIcCgl1c2VyX2NvZGUYASABKAlCCbpIBnIEEAEYQCI9ChZHZXREZXZpY2VMb2dpblJlc3BvbnNlEiMKBWxvZ2luGAEgASgLMhQuYXJiZS52MS5EZXZpY2VMb2dpbiJnChhBbnN3ZXJEZXZpY2VMb2dpblJlcXVlc3QSHAoJdXNlcl9jb2RlGAEgASgJQgm6SAZyBBABGEASLQoHdmVyZGljdBgCIAEoDjIQLmFyYmUudjEuVmVyZGljdEIKukgHggEEGAEYAiJAChlBbnN3ZXJEZXZpY2VMb2dpblJlc3BvbnNlEiMKBWxvZ2luGAEgASgLMhQuYXJiZS52MS5EZXZpY2VMb2dpbiLIAQoHU2Vzc2lvbhIKCgJpZBgBIAEoCRIOCgZjbGllbnQYAiABKAkSLgoKY3JlYXRlZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMAoMbGFzdF91c2VkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdjdXJyZW50GAYgASgIIlAKEUVuZFNlc3Npb25SZXF1ZXN0EhcKAmlkGAEgASgJQgm6SAZyBBABGEBIABIZCgZvdGhlcnMYAiABKAhCB7pIBGoCCAFIAEIHCgV3aGljaCIjChJFbmRTZXNzaW9uUmVzcG9uc2USDQoFZW5kZWQYASABKAUy2QkKDEFnZW50U2VydmljZRI+CgZXaG9BbUkSFi5hcmJlLnYxLldob0FtSVJlcXVlc3QaFy5hcmJlLnYxLldob0FtSVJlc3BvbnNlIgOQAgESTgoNVXBkYXRlUHJvZmlsZRIdLmFyYmUudjEuVXBkYXRlUHJvZmlsZVJlcXVlc3QaHi5hcmJlLnYxLlVwZGF0ZVByb2ZpbGVSZXNwb25zZRJICgtDcmVhdGVBZ2VudBIbLmFyYmUudjEuQ3JlYXRlQWdlbnRSZXF1ZXN0GhwuYXJiZS52MS5DcmVhdGVBZ2VudFJlc3BvbnNlEkQKCEdldEFnZW50EhguYXJiZS52MS5HZXRBZ2VudFJlcXVlc3QaGS5hcmJlLnYxLkdldEFnZW50UmVzcG9uc2UiA5ACARJKCgpMaXN0QWdlbnRzEhouYXJiZS52MS5MaXN0QWdlbnRzUmVxdWVzdBobLmFyYmUudjEuTGlzdEFnZW50c1Jlc3BvbnNlIgOQAgESVAoPQ3JlYXRlTG9naW5MaW5rEh8uYXJiZS52MS5DcmVhdGVMb2dpbkxpbmtSZXF1ZXN0GiAuYXJiZS52MS5DcmVhdGVMb2dpbkxpbmtSZXNwb25zZRJLCgxHZXRMb2dpbkxpbmsSHC5hcmJlLnYxLkdldExvZ2luTGlua1JlcXVlc3QaHS5hcmJlLnYxLkdldExvZ2luTGlua1Jlc3BvbnNlElQKD1JlZGVlbUxvZ2luTGluaxIfLmFyYmUudjEuUmVkZWVtTG9naW5MaW5rUmVxdWVzdBogLmFyYmUudjEuUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USXQoSQmVnaW5Qcm92aWRlckxvZ2luEiIuYXJiZS52MS5CZWdpblByb3ZpZGVyTG9naW5SZXF1ZXN0GiMuYXJiZS52MS5CZWdpblByb3ZpZGVyTG9naW5SZXNwb25zZRJgChNGaW5pc2hQcm92aWRlckxvZ2luEiMuYXJiZS52MS5GaW5pc2hQcm92aWRlckxvZ2luUmVxdWVzdBokLmFyYmUudjEuRmluaXNoUHJvdmlkZXJMb2dpblJlc3BvbnNlElcKEEJlZ2luRGV2aWNlTG9naW4SIC5hcmJlLnYxLkJlZ2luRGV2aWNlTG9naW5SZXF1ZXN0GiEuYXJiZS52MS5CZWdpbkRldmljZUxvZ2luUmVzcG9uc2USVAoPUG9sbERldmljZUxvZ2luEh8uYXJiZS52MS5Qb2xsRGV2aWNlTG9naW5SZXF1ZXN0GiAuYXJiZS52MS5Qb2xsRGV2aWNlTG9naW5SZXNwb25zZRJRCg5HZXREZXZpY2VMb2dpbhIeLmFyYmUudjEuR2V0RGV2aWNlTG9naW5SZXF1ZXN0Gh8uYXJiZS52MS5HZXREZXZpY2VMb2dpblJlc3BvbnNlEloKEUFuc3dlckRldmljZUxvZ2luEiEuYXJiZS52MS5BbnN3ZXJEZXZpY2VMb2dpblJlcXVlc3QaIi5hcmJlLnYxLkFuc3dlckRldmljZUxvZ2luUmVzcG9uc2USRQoKRW5kU2Vzc2lvbhIaLmFyYmUudjEuRW5kU2Vzc2lvblJlcXVlc3QaGy5hcmJlLnYxLkVuZFNlc3Npb25SZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_approval, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Agent is an actor: a human or a bot.
@@ -135,6 +135,13 @@ export type WhoAmIResponse = Message<"arbe.v1.WhoAmIResponse"> & {
    * @generated from field: repeated arbe.v1.Session sessions = 7;
    */
   sessions: Session[];
+
+  /**
+   * Whether arbe made up the caller's name, because the person has not said one. UpdateProfile sets it.
+   *
+   * @generated from field: bool unnamed = 8;
+   */
+  unnamed: boolean;
 };
 
 /**
@@ -143,6 +150,42 @@ export type WhoAmIResponse = Message<"arbe.v1.WhoAmIResponse"> & {
  */
 export const WhoAmIResponseSchema: GenMessage<WhoAmIResponse> = /*@__PURE__*/
   messageDesc(file_arbe_v1_agent, 2);
+
+/**
+ * @generated from message arbe.v1.UpdateProfileRequest
+ */
+export type UpdateProfileRequest = Message<"arbe.v1.UpdateProfileRequest"> & {
+  /**
+   * One line. Everything that the person wrote before shows it, too.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message arbe.v1.UpdateProfileRequest.
+ * Use `create(UpdateProfileRequestSchema)` to create a new message.
+ */
+export const UpdateProfileRequestSchema: GenMessage<UpdateProfileRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 3);
+
+/**
+ * @generated from message arbe.v1.UpdateProfileResponse
+ */
+export type UpdateProfileResponse = Message<"arbe.v1.UpdateProfileResponse"> & {
+  /**
+   * @generated from field: arbe.v1.Agent agent = 1;
+   */
+  agent?: Agent | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.UpdateProfileResponse.
+ * Use `create(UpdateProfileResponseSchema)` to create a new message.
+ */
+export const UpdateProfileResponseSchema: GenMessage<UpdateProfileResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 4);
 
 /**
  * @generated from message arbe.v1.CreateAgentRequest
@@ -171,7 +214,7 @@ export type CreateAgentRequest = Message<"arbe.v1.CreateAgentRequest"> & {
  * Use `create(CreateAgentRequestSchema)` to create a new message.
  */
 export const CreateAgentRequestSchema: GenMessage<CreateAgentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 3);
+  messageDesc(file_arbe_v1_agent, 5);
 
 /**
  * @generated from message arbe.v1.CreateAgentResponse
@@ -188,7 +231,7 @@ export type CreateAgentResponse = Message<"arbe.v1.CreateAgentResponse"> & {
  * Use `create(CreateAgentResponseSchema)` to create a new message.
  */
 export const CreateAgentResponseSchema: GenMessage<CreateAgentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 4);
+  messageDesc(file_arbe_v1_agent, 6);
 
 /**
  * @generated from message arbe.v1.GetAgentRequest
@@ -210,7 +253,7 @@ export type GetAgentRequest = Message<"arbe.v1.GetAgentRequest"> & {
  * Use `create(GetAgentRequestSchema)` to create a new message.
  */
 export const GetAgentRequestSchema: GenMessage<GetAgentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 5);
+  messageDesc(file_arbe_v1_agent, 7);
 
 /**
  * @generated from message arbe.v1.GetAgentResponse
@@ -227,7 +270,7 @@ export type GetAgentResponse = Message<"arbe.v1.GetAgentResponse"> & {
  * Use `create(GetAgentResponseSchema)` to create a new message.
  */
 export const GetAgentResponseSchema: GenMessage<GetAgentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 6);
+  messageDesc(file_arbe_v1_agent, 8);
 
 /**
  * @generated from message arbe.v1.ListAgentsRequest
@@ -258,7 +301,7 @@ export type ListAgentsRequest = Message<"arbe.v1.ListAgentsRequest"> & {
  * Use `create(ListAgentsRequestSchema)` to create a new message.
  */
 export const ListAgentsRequestSchema: GenMessage<ListAgentsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 7);
+  messageDesc(file_arbe_v1_agent, 9);
 
 /**
  * @generated from message arbe.v1.ListAgentsResponse
@@ -282,7 +325,7 @@ export type ListAgentsResponse = Message<"arbe.v1.ListAgentsResponse"> & {
  * Use `create(ListAgentsResponseSchema)` to create a new message.
  */
 export const ListAgentsResponseSchema: GenMessage<ListAgentsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 8);
+  messageDesc(file_arbe_v1_agent, 10);
 
 /**
  * @generated from message arbe.v1.CreateLoginLinkRequest
@@ -295,7 +338,7 @@ export type CreateLoginLinkRequest = Message<"arbe.v1.CreateLoginLinkRequest"> &
  * Use `create(CreateLoginLinkRequestSchema)` to create a new message.
  */
 export const CreateLoginLinkRequestSchema: GenMessage<CreateLoginLinkRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 9);
+  messageDesc(file_arbe_v1_agent, 11);
 
 /**
  * @generated from message arbe.v1.CreateLoginLinkResponse
@@ -319,7 +362,7 @@ export type CreateLoginLinkResponse = Message<"arbe.v1.CreateLoginLinkResponse">
  * Use `create(CreateLoginLinkResponseSchema)` to create a new message.
  */
 export const CreateLoginLinkResponseSchema: GenMessage<CreateLoginLinkResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 10);
+  messageDesc(file_arbe_v1_agent, 12);
 
 /**
  * @generated from message arbe.v1.GetLoginLinkRequest
@@ -336,7 +379,7 @@ export type GetLoginLinkRequest = Message<"arbe.v1.GetLoginLinkRequest"> & {
  * Use `create(GetLoginLinkRequestSchema)` to create a new message.
  */
 export const GetLoginLinkRequestSchema: GenMessage<GetLoginLinkRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 11);
+  messageDesc(file_arbe_v1_agent, 13);
 
 /**
  * @generated from message arbe.v1.GetLoginLinkResponse
@@ -353,7 +396,7 @@ export type GetLoginLinkResponse = Message<"arbe.v1.GetLoginLinkResponse"> & {
  * Use `create(GetLoginLinkResponseSchema)` to create a new message.
  */
 export const GetLoginLinkResponseSchema: GenMessage<GetLoginLinkResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 12);
+  messageDesc(file_arbe_v1_agent, 14);
 
 /**
  * @generated from message arbe.v1.RedeemLoginLinkRequest
@@ -370,7 +413,7 @@ export type RedeemLoginLinkRequest = Message<"arbe.v1.RedeemLoginLinkRequest"> &
  * Use `create(RedeemLoginLinkRequestSchema)` to create a new message.
  */
 export const RedeemLoginLinkRequestSchema: GenMessage<RedeemLoginLinkRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 13);
+  messageDesc(file_arbe_v1_agent, 15);
 
 /**
  * @generated from message arbe.v1.RedeemLoginLinkResponse
@@ -399,7 +442,7 @@ export type RedeemLoginLinkResponse = Message<"arbe.v1.RedeemLoginLinkResponse">
  * Use `create(RedeemLoginLinkResponseSchema)` to create a new message.
  */
 export const RedeemLoginLinkResponseSchema: GenMessage<RedeemLoginLinkResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 14);
+  messageDesc(file_arbe_v1_agent, 16);
 
 /**
  * @generated from message arbe.v1.BeginProviderLoginRequest
@@ -418,7 +461,7 @@ export type BeginProviderLoginRequest = Message<"arbe.v1.BeginProviderLoginReque
  * Use `create(BeginProviderLoginRequestSchema)` to create a new message.
  */
 export const BeginProviderLoginRequestSchema: GenMessage<BeginProviderLoginRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 15);
+  messageDesc(file_arbe_v1_agent, 17);
 
 /**
  * @generated from message arbe.v1.BeginProviderLoginResponse
@@ -449,7 +492,7 @@ export type BeginProviderLoginResponse = Message<"arbe.v1.BeginProviderLoginResp
  * Use `create(BeginProviderLoginResponseSchema)` to create a new message.
  */
 export const BeginProviderLoginResponseSchema: GenMessage<BeginProviderLoginResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 16);
+  messageDesc(file_arbe_v1_agent, 18);
 
 /**
  * @generated from message arbe.v1.FinishProviderLoginRequest
@@ -488,7 +531,7 @@ export type FinishProviderLoginRequest = Message<"arbe.v1.FinishProviderLoginReq
  * Use `create(FinishProviderLoginRequestSchema)` to create a new message.
  */
 export const FinishProviderLoginRequestSchema: GenMessage<FinishProviderLoginRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 17);
+  messageDesc(file_arbe_v1_agent, 19);
 
 /**
  * @generated from message arbe.v1.FinishProviderLoginResponse
@@ -515,7 +558,7 @@ export type FinishProviderLoginResponse = Message<"arbe.v1.FinishProviderLoginRe
  * Use `create(FinishProviderLoginResponseSchema)` to create a new message.
  */
 export const FinishProviderLoginResponseSchema: GenMessage<FinishProviderLoginResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 18);
+  messageDesc(file_arbe_v1_agent, 20);
 
 /**
  * @generated from message arbe.v1.BeginDeviceLoginRequest
@@ -534,7 +577,7 @@ export type BeginDeviceLoginRequest = Message<"arbe.v1.BeginDeviceLoginRequest">
  * Use `create(BeginDeviceLoginRequestSchema)` to create a new message.
  */
 export const BeginDeviceLoginRequestSchema: GenMessage<BeginDeviceLoginRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 19);
+  messageDesc(file_arbe_v1_agent, 21);
 
 /**
  * @generated from message arbe.v1.BeginDeviceLoginResponse
@@ -580,7 +623,7 @@ export type BeginDeviceLoginResponse = Message<"arbe.v1.BeginDeviceLoginResponse
  * Use `create(BeginDeviceLoginResponseSchema)` to create a new message.
  */
 export const BeginDeviceLoginResponseSchema: GenMessage<BeginDeviceLoginResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 20);
+  messageDesc(file_arbe_v1_agent, 22);
 
 /**
  * @generated from message arbe.v1.PollDeviceLoginRequest
@@ -597,7 +640,7 @@ export type PollDeviceLoginRequest = Message<"arbe.v1.PollDeviceLoginRequest"> &
  * Use `create(PollDeviceLoginRequestSchema)` to create a new message.
  */
 export const PollDeviceLoginRequestSchema: GenMessage<PollDeviceLoginRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 21);
+  messageDesc(file_arbe_v1_agent, 23);
 
 /**
  * @generated from message arbe.v1.PollDeviceLoginResponse
@@ -626,7 +669,7 @@ export type PollDeviceLoginResponse = Message<"arbe.v1.PollDeviceLoginResponse">
  * Use `create(PollDeviceLoginResponseSchema)` to create a new message.
  */
 export const PollDeviceLoginResponseSchema: GenMessage<PollDeviceLoginResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 22);
+  messageDesc(file_arbe_v1_agent, 24);
 
 /**
  * DeviceLogin is a login of a program that waits for an answer.
@@ -671,7 +714,7 @@ export type DeviceLogin = Message<"arbe.v1.DeviceLogin"> & {
  * Use `create(DeviceLoginSchema)` to create a new message.
  */
 export const DeviceLoginSchema: GenMessage<DeviceLogin> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 23);
+  messageDesc(file_arbe_v1_agent, 25);
 
 /**
  * @generated from message arbe.v1.GetDeviceLoginRequest
@@ -690,7 +733,7 @@ export type GetDeviceLoginRequest = Message<"arbe.v1.GetDeviceLoginRequest"> & {
  * Use `create(GetDeviceLoginRequestSchema)` to create a new message.
  */
 export const GetDeviceLoginRequestSchema: GenMessage<GetDeviceLoginRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 24);
+  messageDesc(file_arbe_v1_agent, 26);
 
 /**
  * @generated from message arbe.v1.GetDeviceLoginResponse
@@ -707,7 +750,7 @@ export type GetDeviceLoginResponse = Message<"arbe.v1.GetDeviceLoginResponse"> &
  * Use `create(GetDeviceLoginResponseSchema)` to create a new message.
  */
 export const GetDeviceLoginResponseSchema: GenMessage<GetDeviceLoginResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 25);
+  messageDesc(file_arbe_v1_agent, 27);
 
 /**
  * @generated from message arbe.v1.AnswerDeviceLoginRequest
@@ -731,7 +774,7 @@ export type AnswerDeviceLoginRequest = Message<"arbe.v1.AnswerDeviceLoginRequest
  * Use `create(AnswerDeviceLoginRequestSchema)` to create a new message.
  */
 export const AnswerDeviceLoginRequestSchema: GenMessage<AnswerDeviceLoginRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 26);
+  messageDesc(file_arbe_v1_agent, 28);
 
 /**
  * @generated from message arbe.v1.AnswerDeviceLoginResponse
@@ -748,7 +791,7 @@ export type AnswerDeviceLoginResponse = Message<"arbe.v1.AnswerDeviceLoginRespon
  * Use `create(AnswerDeviceLoginResponseSchema)` to create a new message.
  */
 export const AnswerDeviceLoginResponseSchema: GenMessage<AnswerDeviceLoginResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 27);
+  messageDesc(file_arbe_v1_agent, 29);
 
 /**
  * Session is a login of a browser or a program, without its token.
@@ -799,7 +842,7 @@ export type Session = Message<"arbe.v1.Session"> & {
  * Use `create(SessionSchema)` to create a new message.
  */
 export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 28);
+  messageDesc(file_arbe_v1_agent, 30);
 
 /**
  * @generated from message arbe.v1.EndSessionRequest
@@ -834,7 +877,7 @@ export type EndSessionRequest = Message<"arbe.v1.EndSessionRequest"> & {
  * Use `create(EndSessionRequestSchema)` to create a new message.
  */
 export const EndSessionRequestSchema: GenMessage<EndSessionRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 29);
+  messageDesc(file_arbe_v1_agent, 31);
 
 /**
  * @generated from message arbe.v1.EndSessionResponse
@@ -853,7 +896,7 @@ export type EndSessionResponse = Message<"arbe.v1.EndSessionResponse"> & {
  * Use `create(EndSessionResponseSchema)` to create a new message.
  */
 export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 30);
+  messageDesc(file_arbe_v1_agent, 32);
 
 /**
  * AgentService manages agents: people and bots. An agent is global, and belongs to houses by membership.
@@ -870,6 +913,17 @@ export const AgentService: GenService<{
     methodKind: "unary";
     input: typeof WhoAmIRequestSchema;
     output: typeof WhoAmIResponseSchema;
+  },
+  /**
+   * UpdateProfile changes what others see of the caller, in all the caller's houses. The caller must be a person, and the
+   * credential valid for all their houses.
+   *
+   * @generated from rpc arbe.v1.AgentService.UpdateProfile
+   */
+  updateProfile: {
+    methodKind: "unary";
+    input: typeof UpdateProfileRequestSchema;
+    output: typeof UpdateProfileResponseSchema;
   },
   /**
    * CreateAgent creates a bot and adds it to a house as a member. Owners only. BotService.CreateBot does the same with more
