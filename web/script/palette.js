@@ -1,4 +1,4 @@
-// The palette: threads, people, pages and actions by their names, and a search for anything else.
+// The palette: threads, direct messages, houses, people, pages and actions by their names, and a search for anything else.
 
 import { $, $$ } from './dom.js'
 
@@ -7,10 +7,11 @@ const most = 12
 
 // choices are what the page leads to: [name, kind, how to go there].
 function choices() {
-  const places = $$('#mine a, #places a').map(a => [$('.place-name', a).textContent, a.id.startsWith('place-') && $('.status', a) ? 'thread' : 'page', () => a.click()])
+  const places = $$('#mine a, #direct a, #places a').map(a => [$('.place-name', a)?.textContent ?? a.textContent, kindOf(a), () => a.click()])
+  const houses = $$('.switch a:not([aria-current])').map(a => [a.textContent, 'house', () => a.click()])
   const people = $$('li[data-kind="name"]', $('#completions')?.content ?? document.createElement('div')).map(p => [p.dataset.name, 'person', () => search('from:"' + p.dataset.name + '" ')])
   return [
-    ...places, ...people,
+    ...places, ...houses, ...people,
     ['New thread', 'action', () => $('[data-new]').click()],
     ['Keyboard', 'action', () => $('#sheet').showPopover()],
     ...$$('.themes button').map(b => [b.textContent + ' theme', 'action', () => b.click()]),
@@ -18,6 +19,7 @@ function choices() {
   ]
 }
 
+const kindOf = link => link.closest('#direct') ? 'direct message' : $('.status', link) ? 'thread' : 'page'
 const search = words => { location.href = palette.dataset.search + '?q=' + encodeURIComponent(words) }
 
 function show() {
