@@ -2823,6 +2823,7 @@ CREATE TABLE public.sandboxes (
     replaces text,
     replaces_for text,
     own_account boolean DEFAULT false NOT NULL,
+    defaults jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT sandboxes_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'live'::text, 'dead'::text])))
 );
 
@@ -2837,6 +2838,8 @@ COMMENT ON COLUMN public.sandboxes.replaces IS 'The sandbox whose working tree t
 COMMENT ON COLUMN public.sandboxes.replaces_for IS 'The one thread that moves; null: all threads on the replaced one.';
 
 COMMENT ON COLUMN public.sandboxes.own_account IS 'Whether the machine is in the account of the house''s own key, instead of the operator''s.';
+
+COMMENT ON COLUMN public.sandboxes.defaults IS 'The start script, directory and variables that the repository itself gives, as of the creation of the sandbox.';
 
 CREATE TABLE public.schema_migrations (
     version bigint NOT NULL,

@@ -23,8 +23,10 @@ func envCreate(a *app) *cobra.Command {
 		Short: "Create an environment",
 		Long: "Create an environment from a file (YAML or JSON, as arbe env show prints it), from flags, or from both: a flag\n" +
 			"takes precedence. Without NAME, the name in the file is used,\n" +
-			"or that of the repository. A repository may say itself how it is set up: in setup of its arbe.json, or in\n" +
-			"postCreateCommand of its devcontainer.json. --setup takes precedence.\n" +
+			"or that of the repository. A repository may say itself what its sandboxes need, for what the environment leaves open:\n" +
+			"in setup, start, directory, env, image and limits of its arbe.json, or in postCreateCommand, postStartCommand,\n" +
+			"workspaceFolder, containerEnv, remoteEnv, image and hostRequirements of its devcontainer.json. arbe sandbox logs\n" +
+			"shows what was used, and what not.\n" +
 			"\n" +
 			"--git HOST=SECRET opens private repositories at a host with a token: git in sandboxes uses it through the server, and\n" +
 			"no program there ever sees it. A secret that is a private key is used by ssh, as the user git or HOST=SECRET=USER. The host\n" +

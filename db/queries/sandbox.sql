@@ -84,6 +84,9 @@ select * from sandboxes where environment_id = @environment_id and status = 'liv
 -- name: MarkSandboxLive :exec
 update sandboxes set status = 'live', provider_ref = @provider_ref::text, machine_id = sqlc.narg(machine_id) where id = @id;
 
+-- name: RecordSandboxDefaults :exec
+update sandboxes set defaults = @defaults where id = @id;
+
 -- name: MarkSandboxDead :exec
 update sandboxes set status = 'dead', destroyed_at = now() where id = @id and status <> 'dead';
 

@@ -565,6 +565,8 @@ type Sandbox struct {
 	ReplacesFor *string
 	// Whether the machine is in the account of the house's own key, instead of the operator's.
 	OwnAccount bool
+	// The start script, directory and variables that the repository itself gives, as of the creation of the sandbox.
+	Defaults json.RawMessage
 }
 
 // What is known of the working tree of a sandbox. It has a table of its own, because watchers of a sandbox are notified of each change of its record.

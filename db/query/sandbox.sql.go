@@ -74,7 +74,7 @@ func (q *Queries) GetEnvironment(ctx context.Context, db DBTX, id string) (Envir
 }
 
 const getSandbox = `-- name: GetSandbox :one
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes where id = $1
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account, defaults from sandboxes where id = $1
 `
 
 func (q *Queries) GetSandbox(ctx context.Context, db DBTX, id string) (Sandbox, error) {
@@ -94,6 +94,7 @@ func (q *Queries) GetSandbox(ctx context.Context, db DBTX, id string) (Sandbox, 
 		&i.Replaces,
 		&i.ReplacesFor,
 		&i.OwnAccount,
+		&i.Defaults,
 	)
 	return i, err
 }
@@ -194,7 +195,7 @@ func (q *Queries) InsertEnvironment(ctx context.Context, db DBTX, arg InsertEnvi
 const insertSandbox = `-- name: InsertSandbox :one
 insert into sandboxes (house_id, environment_id, provider, own_account, ephemeral, replaces, replaces_for)
 values ($1, $2, $3, $4, $5, $6, $7)
-returning id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account
+returning id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account, defaults
 `
 
 type InsertSandboxParams struct {
@@ -232,6 +233,7 @@ func (q *Queries) InsertSandbox(ctx context.Context, db DBTX, arg InsertSandboxP
 		&i.Replaces,
 		&i.ReplacesFor,
 		&i.OwnAccount,
+		&i.Defaults,
 	)
 	return i, err
 }
@@ -284,7 +286,7 @@ func (q *Queries) ListEnvironments(ctx context.Context, db DBTX, arg ListEnviron
 }
 
 const listSandboxes = `-- name: ListSandboxes :many
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account, defaults from sandboxes
 where house_id = $1 and (created_at, id) < ($2::timestamptz, $3::text)
   and ($4::text = '' or provider = $4) and (status <> 'dead' or not $5::boolean)
 order by created_at desc, id desc
@@ -330,6 +332,7 @@ func (q *Queries) ListSandboxes(ctx context.Context, db DBTX, arg ListSandboxesP
 			&i.Replaces,
 			&i.ReplacesFor,
 			&i.OwnAccount,
+			&i.Defaults,
 		); err != nil {
 			return nil, err
 		}
@@ -379,7 +382,7 @@ func (q *Queries) LiveSandboxes(ctx context.Context, db DBTX, arg LiveSandboxesP
 }
 
 const liveSandboxesIn = `-- name: LiveSandboxesIn :many
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes where house_id = $1 and status = 'live' order by created_at desc, id desc limit $2
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account, defaults from sandboxes where house_id = $1 and status = 'live' order by created_at desc, id desc limit $2
 `
 
 func (q *Queries) LiveSandboxesIn(ctx context.Context, db DBTX, houseID string, maxRows int32) ([]Sandbox, error) {
@@ -405,6 +408,7 @@ func (q *Queries) LiveSandboxesIn(ctx context.Context, db DBTX, houseID string, 
 			&i.Replaces,
 			&i.ReplacesFor,
 			&i.OwnAccount,
+			&i.Defaults,
 		); err != nil {
 			return nil, err
 		}
@@ -417,7 +421,7 @@ func (q *Queries) LiveSandboxesIn(ctx context.Context, db DBTX, houseID string, 
 }
 
 const liveSandboxesOf = `-- name: LiveSandboxesOf :many
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes where environment_id = $1 and status = 'live'
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account, defaults from sandboxes where environment_id = $1 and status = 'live'
 `
 
 func (q *Queries) LiveSandboxesOf(ctx context.Context, db DBTX, environmentID string) ([]Sandbox, error) {
@@ -443,6 +447,7 @@ func (q *Queries) LiveSandboxesOf(ctx context.Context, db DBTX, environmentID st
 			&i.Replaces,
 			&i.ReplacesFor,
 			&i.OwnAccount,
+			&i.Defaults,
 		); err != nil {
 			return nil, err
 		}
@@ -474,7 +479,7 @@ func (q *Queries) LockEnvironment(ctx context.Context, db DBTX, id string) (Envi
 }
 
 const lockSandbox = `-- name: LockSandbox :one
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes where id = $1 for update
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account, defaults from sandboxes where id = $1 for update
 `
 
 func (q *Queries) LockSandbox(ctx context.Context, db DBTX, id string) (Sandbox, error) {
@@ -494,6 +499,7 @@ func (q *Queries) LockSandbox(ctx context.Context, db DBTX, id string) (Sandbox,
 		&i.Replaces,
 		&i.ReplacesFor,
 		&i.OwnAccount,
+		&i.Defaults,
 	)
 	return i, err
 }
@@ -529,7 +535,7 @@ func (q *Queries) MarkSandboxLive(ctx context.Context, db DBTX, providerRef stri
 }
 
 const matchSandboxes = `-- name: MatchSandboxes :many
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account, defaults from sandboxes
 where house_id = $1 and id ~>=~ $2::text and id ~<~ ($2::text || chr(127))
   and (created_at, id) < ($3::timestamptz, $4::text) and ($5::text = '' or provider = $5)
   and (status <> 'dead' or not $6::boolean)
@@ -579,6 +585,7 @@ func (q *Queries) MatchSandboxes(ctx context.Context, db DBTX, arg MatchSandboxe
 			&i.Replaces,
 			&i.ReplacesFor,
 			&i.OwnAccount,
+			&i.Defaults,
 		); err != nil {
 			return nil, err
 		}
@@ -591,7 +598,7 @@ func (q *Queries) MatchSandboxes(ctx context.Context, db DBTX, arg MatchSandboxe
 }
 
 const ownSandboxes = `-- name: OwnSandboxes :many
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes where house_id = $1 and own_account and provider = any ($2::text[]) and status <> 'dead'
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account, defaults from sandboxes where house_id = $1 and own_account and provider = any ($2::text[]) and status <> 'dead'
 order by created_at desc, id desc
 limit $3
 `
@@ -620,6 +627,7 @@ func (q *Queries) OwnSandboxes(ctx context.Context, db DBTX, houseID string, pro
 			&i.Replaces,
 			&i.ReplacesFor,
 			&i.OwnAccount,
+			&i.Defaults,
 		); err != nil {
 			return nil, err
 		}
@@ -711,6 +719,15 @@ func (q *Queries) RecordHouseDisk(ctx context.Context, db DBTX, arg RecordHouseD
 	return err
 }
 
+const recordSandboxDefaults = `-- name: RecordSandboxDefaults :exec
+update sandboxes set defaults = $1 where id = $2
+`
+
+func (q *Queries) RecordSandboxDefaults(ctx context.Context, db DBTX, defaults json.RawMessage, iD string) error {
+	_, err := db.Exec(ctx, recordSandboxDefaults, defaults, iD)
+	return err
+}
+
 const recordSaved = `-- name: RecordSaved :exec
 insert into sandbox_trees (sandbox_id, house_id, saved_at, saved) values ($1, $2, $3::timestamptz, $4)
 on conflict (sandbox_id) do update set saved_at = excluded.saved_at, saved = excluded.saved
@@ -734,7 +751,7 @@ func (q *Queries) RecordSaved(ctx context.Context, db DBTX, arg RecordSavedParam
 }
 
 const replacementOf = `-- name: ReplacementOf :one
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account, defaults from sandboxes
 where replaces = $1::text and coalesce(replaces_for, '') = $2::text and status <> 'dead'
 order by status = 'live' desc, created_at desc
 limit 1
@@ -759,6 +776,7 @@ func (q *Queries) ReplacementOf(ctx context.Context, db DBTX, replaces string, r
 		&i.Replaces,
 		&i.ReplacesFor,
 		&i.OwnAccount,
+		&i.Defaults,
 	)
 	return i, err
 }

@@ -50,7 +50,7 @@ func (w *work) adopt(ctx context.Context) (on string, got sandbox.Result, err er
 		}
 		w.to.receives(w.received)
 	}
-	cmd.Env, cmd.Secrets = environment(w.command, w.received), w.received.Files
+	cmd.Env, cmd.Secrets = environment(w.command, p, w.received), w.received.Files
 	defer w.config.Boxes.KeepUsed(ctx, db.Scope{House: w.job.Args.House}, p.ID)()
 	got, err = w.attend(ctx, p, launcher, cmd, limit)
 	switch {

@@ -27,13 +27,16 @@ func program(c entry.Command, in sandbox.Handle) sandbox.Command {
 	return cmd
 }
 
-// environment returns the variables of a command. Those of its environment take precedence.
-func environment(c entry.Command, received secret.Received) map[string]string {
-	if len(c.Env) == 0 {
+// environment returns the variables of a command: those of the repository, then its own, and then its secrets, which take
+// precedence.
+func environment(c entry.Command, in sandbox.Handle, received secret.Received) map[string]string {
+	if len(c.Env)+len(in.Env()) == 0 {
 		return received.Env
 	}
-	env := maps.Clone(c.Env)
-	maps.Copy(env, received.Env)
+	env := map[string]string{}
+	for _, variables := range []map[string]string{in.Env(), c.Env, received.Env} {
+		maps.Copy(env, variables)
+	}
 	return env
 }
 

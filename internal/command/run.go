@@ -130,7 +130,7 @@ func (w *work) begin(ctx context.Context, start *time.Time) (on string, got sand
 		if w.received, err = w.receive(ctx, p.Secrets()); err != nil {
 			return err
 		}
-		cmd.Env, cmd.Secrets = environment(w.command, w.received), w.received.Files
+		cmd.Env, cmd.Secrets = environment(w.command, p, w.received), w.received.Files
 		w.to.receives(w.received)
 		if w.config.Provide != nil {
 			if err := w.config.Provide(ctx, scope, p, w.command); err != nil {

@@ -142,6 +142,7 @@ func (l *launch) putSpec(ctx context.Context, h sandbox.Handle, p placed) error 
 // map of the variables.
 func (l *launch) environment(ctx context.Context, h sandbox.Handle) (env, files map[string]string, err error) {
 	env = map[string]string{}
+	maps.Copy(env, h.Env())
 	if l.config.Secrets == nil || len(h.Secrets()) == 0 {
 		return env, nil, nil
 	}

@@ -120,6 +120,8 @@ type outcome struct {
 	// folder.
 	restored *restoring
 	commits  map[string]string
+	// defaults are what the repository says about the use of the box.
+	defaults Defaults
 }
 
 // make creates and prepares a box. If it fails, it destroys the box.
@@ -141,26 +143,47 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 	}
 	out := b.progress(ctx, threadID, box)
 	defer out.close()
-	out.step("start a sandbox")
+	p := &preparing{
+		preparation: b.preparation, ctx: ctx, driver: d, recipe: recipe, watch: out, received: received, restoring: made.restored,
+		cached: b.cached(d, env, made.restored), commits: map[string]string{},
+	}
+	if err = b.makeBox(p, box, env, threadID); errors.Is(err, errOtherBox) {
+		// Another box cannot have the files of this one, because they depend on its image.
+		recipe, over := b.maxima.reduce(p.wanted)
+		if len(over) > 0 {
+			made.steps = append(made.steps, entry.PreparationStep{Name: entry.ReducedLimits, Output: describe(over)})
+		}
+		if made.restored != nil {
+			made.restored.parts = nil
+		}
+		p = &preparing{
+			preparation: b.preparation, ctx: ctx, driver: d, recipe: recipe, chosen: true, watch: out, received: received, restoring: made.restored,
+			cached: b.cached(d, env, made.restored), commits: map[string]string{}, boot: p.boot,
+		}
+		err = b.makeBox(p, box, env, threadID)
+	}
+	made.ref, made.steps, made.boot, made.commits, made.ready = p.ref, append(made.steps, p.steps...), p.boot, p.commits, err == nil
+	made.defaults = p.own.Defaults
+	return made, err
+}
+
+// makeBox creates a box and prepares it. If that fails, it destroys the box.
+func (b *builds) makeBox(p *preparing, box Sandbox, env Environment, threadID string) (err error) {
+	p.watch.step("start a sandbox")
 	began := time.Now()
-	made.ref, err = d.Create(ctx, b.spec(box, env, recipe, threadID))
+	p.ref, err = p.driver.Create(p.ctx, b.spec(box, env, p.recipe, threadID))
 	created := entry.PreparationStep{Name: "create", DurationMS: time.Since(began).Milliseconds()}
 	if err != nil {
 		created.ExitCode, created.Output = -1, fault.From(err).Message
-		made.boot = append(made.boot, created)
-		return made, err
 	}
-	p := &preparing{
-		preparation: b.preparation, ctx: ctx, driver: d, ref: made.ref, recipe: recipe, watch: out, received: received, restoring: made.restored,
-		cached: b.cached(d, env, made.restored),
-		boot:   []entry.PreparationStep{created}, commits: map[string]string{},
-	}
-	err = p.run()
-	made.steps, made.boot, made.commits, made.ready = append(made.steps, p.steps...), p.boot, p.commits, err == nil
+	p.boot = append(p.boot, created)
 	if err != nil {
-		b.discard(ctx, d, made.ref, box.ID)
+		return err
 	}
-	return made, err
+	if err = p.run(); err != nil {
+		b.discard(p.ctx, p.driver, p.ref, box.ID)
+	}
+	return err
 }
 
 // spec describes the box of a sandbox to its driver.
@@ -265,6 +288,10 @@ func (b *builds) recordTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outc
 func (b *builds) recordReadyTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outcome) (Sandbox, error) {
 	box, err := b.sandboxes.markLiveTx(ctx, tx, box, made.ref)
 	if err != nil {
+		return box, err
+	}
+	box.Defaults = made.defaults
+	if err := b.sandboxes.recordDefaultsTx(ctx, tx, box.ID, made.defaults); err != nil {
 		return box, err
 	}
 	tree := made.restored.saved()

@@ -117,6 +117,7 @@ func (d *diagnosis) steps() []diagnosing {
 		steps = append(steps, diagnosing{cloneName(list, repo), script, d.prepared(func() error { return cmp.Or(d.preparing.clone(repo), d.preparing.noteCommit(repo)) })})
 	}
 	return append(steps,
+		diagnosing{"defaults", 2 * script, d.prepared(d.findDefaults)},
 		diagnosing{"setup", script, d.prepared(func() error { return cmp.Or(d.preparing.enterDirectory(), d.preparing.setUp()) })},
 		diagnosing{"cache", script, d.cache},
 		diagnosing{"start", script, d.prepared(func() error { return d.preparing.start() })},
@@ -266,6 +267,30 @@ func (d *diagnosis) prepared(do func() error) func(context.Context) (Check, erro
 		}
 		return c, err
 	}
+}
+
+// findDefaults reads what the repository says about its sandboxes. If it asks for another box, that box takes the place
+// of the one that was made.
+func (d *diagnosis) findDefaults() error {
+	p := &d.preparing
+	if err := p.findDefaults(); !errors.Is(err, errOtherBox) {
+		return err
+	}
+	if err := d.driver.Destroy(p.ctx, p.ref); err != nil {
+		return err
+	}
+	d.recipe, _ = d.maxima.reduce(p.wanted)
+	ref, err := d.driver.Create(p.ctx, d.builds.spec(d.box, d.env, d.recipe, ""))
+	if err != nil {
+		return err
+	}
+	d.box.Ref, p.ref, p.recipe, p.chosen = ref, ref, d.recipe, true
+	for _, do := range []func() error{p.configureGit, p.cloneAll, p.findDefaults} {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cache finds out whether the next sandbox begins with cached files.

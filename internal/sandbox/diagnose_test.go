@@ -54,7 +54,7 @@ func TestADiagnosisInARealSandbox(t *testing.T) {
 	}
 	t.Run("says of each step how it went, and leaves nothing", func(t *testing.T) {
 		by, order := diagnosed(t.Context(), t, b, b.boxes, b.environment(recipe))
-		want := "recipe ok,driver ok,secrets warning,image skipped,create ok,git skipped,clone ok,setup ok,cache ok,start ok,egress ok,door ok,remove ok"
+		want := "recipe ok,driver ok,secrets warning,image skipped,create ok,git skipped,clone ok,defaults skipped,setup ok,cache ok,start ok,egress ok,door ok,remove ok"
 		if got := strings.Join(order, ","); got != want {
 			t.Errorf("the steps are\n%s\nwant\n%s\n%+v", got, want, by)
 		}
@@ -70,7 +70,7 @@ func TestADiagnosisInARealSandbox(t *testing.T) {
 		recipe := recipe
 		recipe.Setup = "echo no such package >&2; exit 3"
 		by, order := diagnosed(t.Context(), t, b, b.boxes, b.environment(recipe))
-		if got := strings.Join(order[7:], ","); got != "setup failed,cache skipped,start skipped,egress skipped,door skipped,remove ok" {
+		if got := strings.Join(order[7:], ","); got != "defaults skipped,setup failed,cache skipped,start skipped,egress skipped,door skipped,remove ok" {
 			t.Errorf("the steps are %s", got)
 		}
 		if setup := by["setup"]; setup.Output != "no such package" || setup.Next == "" || !strings.Contains(setup.Message, "exit code 3") {

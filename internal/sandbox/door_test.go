@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -82,6 +83,11 @@ func (d *doored) Exec(_ context.Context, _ string, cmd sandbox.Command) (sandbox
 	defer d.mu.Unlock()
 	d.ran = append(d.ran, cmd)
 	return sandbox.Result{}, nil
+}
+
+// Download finds no file, because the boxes have none.
+func (d *doored) Download(context.Context, string, string) (io.ReadCloser, error) {
+	return nil, fault.New(fault.NotFound, "there is no such file", "name another")
 }
 
 // The door for git has no LFS, whose files would fail the clone.

@@ -170,6 +170,8 @@ type Guarantees struct {
 	// SecretsSeparate means that no command can read the environment or memory of another one that was given an
 	// environment.
 	SecretsSeparate bool
+	// Images means that Spec.Image may name an OCI image.
+	Images bool
 	// SecretFiles means that commands can receive files in [SecretFolder]; see [Command].Secrets.
 	SecretFiles bool
 	// Ports means that the driver is a [Dialer] that reaches every program that listens on the loopback of a box.

@@ -106,6 +106,16 @@ func (d *drivers) machine(name string) string {
 	return ""
 }
 
+// withoutTerminals reports whether a driver has no terminals; false if it is not ready.
+func (d *drivers) withoutTerminals(name string) bool {
+	d.mu.RLock()
+	driver, ready := d.ready[name]
+	d.mu.RUnlock()
+	_, rented := d.accounts.of[name] // accounts have the same driver, and none of them has terminals
+	t, ok := driver.(Terminals)
+	return (ready || rented) && !(ok && t.Launches())
+}
+
 // machines returns the machines whose sandboxes this server reaches, sorted.
 func (d *drivers) machines() (ids []string) {
 	for name := range d.all() {

@@ -9,3 +9,9 @@ func (r *Resolver) Waiting() (n int) {
 	}
 	return n
 }
+
+// ParseDefaults reads what a repository says about its sandboxes, and returns the fields that it uses and does not know.
+func ParseDefaults(text string) (used, unused []string, err error) {
+	d, err := parseDefaults([]byte(text), ".")
+	return d.used, d.unused, err
+}

@@ -40,6 +40,10 @@ func (p Handle) Directory(dir string) string {
 // Secrets returns the secrets that each command of the sandbox receives, according to its current environment.
 func (p Handle) Secrets() []secret.Binding { return p.recipe.Secrets }
 
+// Env returns the environment variables that the repository of the sandbox gives to commands. The caller must not change
+// them.
+func (p Handle) Env() map[string]string { return p.recipe.env }
+
 // Exec runs a command; see [Driver]. The caller sets its time limit.
 func (p Handle) Exec(ctx context.Context, cmd Command) (Result, error) {
 	return p.driver.Exec(ctx, p.Ref, cmd)

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"io"
+	"path"
 	"strconv"
 	"time"
 
@@ -23,14 +24,18 @@ func (p *preparing) run() error {
 	if err := p.configureGit(); err != nil {
 		return err
 	}
-	if !p.cached.take(p) {
-		for _, do := range []func() error{p.restoreFiles, p.cloneAll, p.enterDirectory, p.setUp} {
-			if err := do(); err != nil {
-				return err
-			}
+	if p.cached.take(p) {
+		if err := p.findDefaults(); err != nil {
+			return err
 		}
-		p.cached.keep(p)
+		return p.start()
 	}
+	for _, do := range []func() error{p.restoreFiles, p.cloneAll, p.findDefaults, p.enterDirectory, p.setUp} {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	p.cached.keep(p)
 	return p.start()
 }
 
@@ -108,28 +113,35 @@ func (p *preparing) clone(repo Repository) error {
 }
 
 func (p *preparing) enterDirectory() error {
-	if p.recipe.Directory == "" {
+	dir := p.recipe.with(p.own.Defaults).Directory
+	if dir == "" {
 		return nil
 	}
-	return p.quiet("mkdir "+p.recipe.Directory, "mkdir", "-p", "--", p.recipe.Directory)
+	return p.quiet("mkdir "+dir, "mkdir", "-p", "--", dir)
 }
 
 // setUp runs the setup script: the recipe's with its secrets, or otherwise the first repository's without any.
 func (p *preparing) setUp() error {
-	if p.recipe.Setup != "" {
-		return p.do(script{name: "setup", argv: []string{"/bin/sh", "-e", "-c", p.recipe.Setup}, dir: p.recipe.directory(), received: p.received})
+	recipe := p.recipe.with(p.own.Defaults)
+	if recipe.Setup != "" {
+		return p.do(script{name: "setup", argv: []string{"/bin/sh", "-e", "-c", recipe.Setup}, dir: recipe.directory(), env: recipe.env, received: p.received})
 	}
-	own, err := p.ownSetup()
-	if err != nil || own.argv == nil {
-		return err
+	if p.own.setup == "" {
+		return nil
 	}
-	return p.do(own)
+	dir := path.Join(Workspace, p.own.StartIn)
+	return p.do(script{name: "setup of " + p.ownFile, argv: []string{"/bin/sh", "-e", "-c", p.own.setup}, dir: dir, env: recipe.env})
 }
 
 // start runs the start script for the first time.
 func (p *preparing) start() error {
-	if p.recipe.Start == "" {
+	recipe := p.recipe.with(p.own.Defaults)
+	if recipe.Start == "" {
 		return nil
 	}
-	return p.do(script{name: "start", argv: startArgv(p.recipe), dir: p.recipe.directory(), received: p.received})
+	s := script{name: "start", argv: startArgv(recipe), dir: recipe.startDirectory(), env: recipe.env}
+	if !recipe.unreviewed {
+		s.received = p.received
+	}
+	return p.do(s)
 }

@@ -65,6 +65,12 @@ type preparing struct {
 	received secret.Received
 	// restoring has the files that the box begins with; nil if it begins with the recipe's only.
 	restoring *restoring
+	// own is what the first repository says about its sandboxes, in the file ownFile. wanted is the recipe of the box
+	// that it asks for, with errOtherBox. chosen means that the box was created from such a recipe.
+	own     repositoryFile
+	ownFile string
+	wanted  Recipe
+	chosen  bool
 	// cached is the use of a cached environment, whose files another box prepared.
 	cached cached
 

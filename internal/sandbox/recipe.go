@@ -31,8 +31,8 @@ type Recipe struct {
 	Repositories []Repository `json:"repositories,omitempty"`
 	// Git are credentials for repositories. A change applies to the next use, but a new host only to new boxes.
 	Git []GitCredential `json:"git,omitempty"`
-	// Setup is a shell script that runs once in a new box, after the clone. Defaults to the setup in the first
-	// repository's arbe.json or devcontainer.json.
+	// Setup is a shell script that runs once in a new box, after the clone. Image, Setup, Start, Directory and the
+	// zero fields of Limits default to what the first repository says in its arbe.json or devcontainer.json.
 	Setup string `json:"setup,omitempty"`
 	// Start is a shell script that runs each time the box has started, before its next command.
 	Start string `json:"start,omitempty"`
@@ -50,6 +50,12 @@ type Recipe struct {
 	Egress egress.Policy `json:"egress,omitzero"`
 	// CommandTimeout limits one command. Defaults to ten minutes.
 	CommandTimeout time.Duration `json:"command_timeout,omitempty"`
+
+	// env, startIn and unreviewed come from the [Defaults] of a repository: the variables of commands, the folder of its
+	// start script, and whether Start is that script.
+	env        map[string]string
+	startIn    string
+	unreviewed bool
 }
 
 // driver returns the recipe's driver or the default.

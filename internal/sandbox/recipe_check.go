@@ -36,6 +36,9 @@ func (r Recipe) checkRest() error {
 		return fault.Newf(fault.Invalid, "remove some", "labels: more than %d", maxLabels)
 	}
 	for name, value := range r.Labels {
+		if strings.Contains(name, "=") {
+			return fault.Newf(fault.Invalid, "use another name", "labels: the name %q has a =", entry.Clip(name, maxLabelName))
+		}
 		if name == "" || len(name) > maxLabelName || len(value) > maxLabelValue || strings.ContainsFunc(name+value, unicode.IsControl) {
 			return fault.Newf(fault.Invalid, "shorten it", "labels: %q has no name, is longer than a label may be, or has control characters", entry.Clip(name, maxLabelName))
 		}

@@ -237,7 +237,7 @@ func (r *Resolver) handle(ctx context.Context, scope db.Scope, box Sandbox) (Han
 		return Handle{}, err
 	}
 	driver, err := r.gated(ctx, box, env)
-	return Handle{Sandbox: box, driver: driver, recipe: env.Recipe, maxima: r.maxima, door: r.door}, err
+	return Handle{Sandbox: box, driver: driver, recipe: env.Recipe.with(box.Defaults), maxima: r.maxima, door: r.door}, err
 }
 
 // resolve returns the thread's sandbox, ready for commands.
@@ -426,21 +426,30 @@ func (r *Resolver) gated(ctx context.Context, box Sandbox, env Environment) (Dri
 	return driver, err
 }
 
+// WithoutTerminals reports whether commands in the sandboxes of a driver cannot have a terminal. It is false if this
+// server does not know.
+func (r *Resolver) WithoutTerminals(driver string) bool { return r.drivers.withoutTerminals(driver) }
+
 // start runs the start script of a box, unless it has run since the box started.
 func (r *Resolver) start(ctx context.Context, p Handle) error {
 	if p.recipe.Start == "" {
 		return nil
 	}
 	var received secret.Received
-	if len(p.recipe.Secrets) > 0 {
+	if len(p.recipe.Secrets) > 0 && !p.recipe.unreviewed {
 		var err error
 		if received, err = r.builds.secrets.Receive(ctx, p.House, p.recipe.Secrets); err != nil {
 			return err
 		}
 	}
+	env := maps.Clone(p.recipe.env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, received.Env)
 	var out tail
 	redacted := received.Redactor.Stream(func(b []byte) { _, _ = out.Write(b) }) // never fails
-	result, err := p.Exec(ctx, Command{Argv: startArgv(p.recipe), Dir: p.recipe.directory(), Stdout: redacted, Merged: true, Env: received.Env, Secrets: received.Files, Timeout: r.builds.preparation.stepTime})
+	result, err := p.Exec(ctx, Command{Argv: startArgv(p.recipe), Dir: p.recipe.startDirectory(), Stdout: redacted, Merged: true, Env: env, Secrets: received.Files, Timeout: r.builds.preparation.stepTime})
 	redacted.Flush()
 	switch {
 	case err != nil:

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"sync"
@@ -29,7 +30,9 @@ type Sandbox struct {
 	Ephemeral bool
 	// Replaces is the sandbox whose working tree it begins with; empty for none. ReplacesFor is the single thread
 	// that moves from that sandbox; empty for all of its threads. They move when this one is ready.
-	Replaces, ReplacesFor  string
+	Replaces, ReplacesFor string
+	// Defaults are what its repository says about its use.
+	Defaults               Defaults
 	CreatedAt, DestroyedAt time.Time
 }
 
@@ -181,6 +184,15 @@ func (s *Sandboxes) markLiveTx(ctx context.Context, tx pgx.Tx, box Sandbox, ref 
 	return box, s.q.MarkSandboxLive(ctx, tx, ref, db.Null(box.Machine), box.ID)
 }
 
+// recordDefaultsTx records what the repository of a sandbox says about its use.
+func (s *Sandboxes) recordDefaultsTx(ctx context.Context, tx pgx.Tx, id string, d Defaults) error {
+	text, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	return s.q.RecordSandboxDefaults(ctx, tx, text, id)
+}
+
 // markDeadTx records that the box is gone for good. It does nothing if the sandbox is dead.
 func (s *Sandboxes) markDeadTx(ctx context.Context, tx pgx.Tx, id string) error {
 	return s.q.MarkSandboxDead(ctx, tx, id)
@@ -220,8 +232,13 @@ func sandboxFrom(r query.Sandbox, err error) (Sandbox, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Sandbox{}, fault.New(fault.NotFound, "there is no such sandbox", "see the thread's sandbox with: arbe thread show")
 	}
+	var defaults Defaults
+	if err == nil {
+		err = json.Unmarshal(r.Defaults, &defaults)
+	}
 	return Sandbox{
-		ID: r.ID, House: r.HouseID, Environment: r.EnvironmentID, Provider: r.Provider, Ref: db.Zero(r.ProviderRef), OwnAccount: r.OwnAccount, Machine: db.Zero(r.MachineID),
+		Defaults: defaults,
+		ID:       r.ID, House: r.HouseID, Environment: r.EnvironmentID, Provider: r.Provider, Ref: db.Zero(r.ProviderRef), OwnAccount: r.OwnAccount, Machine: db.Zero(r.MachineID),
 		Status: Status(r.Status), Ephemeral: r.Ephemeral, Replaces: db.Zero(r.Replaces), ReplacesFor: db.Zero(r.ReplacesFor), CreatedAt: r.CreatedAt, DestroyedAt: db.Zero(r.DestroyedAt),
 	}, err
 }

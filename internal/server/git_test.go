@@ -42,7 +42,7 @@ func newGitHost(t *testing.T, repositories ...string) *gitHost {
 		for _, argv := range [][]string{
 			{"git", "init", "--quiet", "--initial-branch=main", work},
 			{"sh", "-c", `cd "$0" && echo "$1" > file && mkdir .devcontainer && echo '{ // how it is set up
-				"image": "x", "postCreateCommand": ["sh", "-c", "echo made by $(cat file) > made"], }' > .devcontainer/devcontainer.json`, work, name},
+				"build": {"dockerfile": "x"}, "postCreateCommand": ["sh", "-c", "echo made by $(cat file) > made"], }' > .devcontainer/devcontainer.json`, work, name},
 			{"git", "-C", work, "add", "."},
 			{"git", "-C", work, "-c", "user.name=Ada", "-c", "user.email=ada@example.com", "commit", "--quiet", "-m", "first"},
 			{"git", "-C", work, "-c", "user.name=Ada", "-c", "user.email=ada@example.com", "commit", "--quiet", "--allow-empty", "-m", "second"},

@@ -64,7 +64,7 @@ func Open(cfg Config) (*remote.Driver, error) {
 // Guarantees states what the engine adds. It promises neither a limit on disks nor a particular runtime, because both are up to
 // the operator.
 func (p *provider) Guarantees() sandbox.Guarantees {
-	return sandbox.Guarantees{MemoryLimit: true, NoNetwork: true, UserID: userID}
+	return sandbox.Guarantees{MemoryLimit: true, NoNetwork: true, Images: true, UserID: userID}
 }
 
 // Machine identifies the engine: its boxes can only be reached through it.

@@ -330,7 +330,7 @@ func (d *Driver) Guarantees() sandbox.Guarantees {
 	return sandbox.Guarantees{
 		MemoryLimit: d.caps.MemoryLimit, DiskLimit: d.caps.DiskLimit, KillsAll: d.caps.KillsAll, NoNetwork: true, OwnKernel: d.caps.OwnKernel,
 		OwnShare: true, OutlastsLeftovers: !d.caps.OwnKernel, SecretsSeparate: d.caps.SecretsSeparate, StopsIdle: true, UserID: d.caps.UserID,
-		Ports: !d.caps.OwnKernel, SecretFiles: !d.caps.OwnKernel, Layers: d.caps.Layers,
+		Ports: !d.caps.OwnKernel, SecretFiles: !d.caps.OwnKernel, Images: true, Layers: d.caps.Layers,
 	}
 }
 

@@ -1,0 +1,1 @@
+alter table sandboxes drop column defaults;
