@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -103,6 +104,12 @@ func valuesOf(e *arbev1.Environment) map[string]string {
 		}
 		git = append(git, line)
 	}
+	var labels []string
+	for name, value := range c.GetLabels() {
+		labels = append(labels, name+"="+value)
+	}
+	slices.Sort(labels)
+	values["labels"] = strings.Join(labels, "\n")
 	values["repositories"], values["git"] = strings.Join(repositories, "\n"), strings.Join(git, " ")
 	if l.GetCommandTimeout() != nil {
 		values["command_timeout"] = shortDuration(l.GetCommandTimeout().AsDuration())
@@ -157,6 +164,7 @@ func recipeOf(r *http.Request) (values map[string]string, config *arbev1.Environ
 	if e := (&arbev1.Egress{Mode: values["mode"], Sets: words("sets"), Hosts: words("hosts")}); e.Mode != "" || len(e.Sets)+len(e.Hosts) > 0 {
 		config.Egress = e
 	}
+	config.Labels = labelsOf(values["labels"], wrong)
 	config.Repositories = repositoriesOf(values["repositories"], wrong)
 	for _, binding := range words("git") {
 		parts := append(strings.Split(binding, "="), "")
@@ -186,6 +194,23 @@ func recipeOf(r *http.Request) (values map[string]string, config *arbev1.Environ
 func nameOf(repo string) string {
 	repo = strings.TrimSuffix(strings.TrimRight(repo, "/"), ".git")
 	return repo[strings.LastIndexAny(repo, "/:")+1:]
+}
+
+// labelsOf reads labels, one in each line: a name, and after the first = its value.
+func labelsOf(text string, wrong problems) map[string]string {
+	labels := map[string]string{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if _, twice := labels[name]; !ok || name == "" || twice {
+			wrong.add("labels", "Write one label in each line, each with its own name, such as team=web.")
+		}
+		labels[name] = value
+	}
+	return labels
 }
 
 // repositoriesOf reads repositories, one in each line: an address, and ref=, depth= and folder=.
@@ -246,12 +271,7 @@ func (a *app) changeEnvironment(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}, func() (string, error) {
 		name := values["name"]
-		was, err := a.services.environments.GetEnvironment(r.Context(), &arbev1.GetEnvironmentRequest{Id: id})
-		if err != nil {
-			return id, err
-		}
-		config.Labels = was.GetEnvironment().GetConfig().GetLabels() // the form lacks them
-		_, err = a.services.environments.UpdateEnvironment(r.Context(), &arbev1.UpdateEnvironmentRequest{Id: id, Etag: r.PostFormValue("etag"), Name: &name, Config: config})
+		_, err := a.services.environments.UpdateEnvironment(r.Context(), &arbev1.UpdateEnvironmentRequest{Id: id, Etag: r.PostFormValue("etag"), Name: &name, Config: config})
 		return id, err
 	})
 }

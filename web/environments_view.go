@@ -48,7 +48,7 @@ func took(c *arbev1.EnvironmentCheck) string {
 	return (time.Duration(c.DurationMs) * time.Millisecond).String()
 }
 
-var environmentFields = []string{"name", "driver", "image", "repo", "ref", "repositories", "git", "setup", "start", "directory", "secrets", "mode", "sets", "hosts",
+var environmentFields = []string{"name", "driver", "image", "repo", "ref", "repositories", "git", "setup", "start", "directory", "labels", "secrets", "mode", "sets", "hosts",
 	"memory_mb", "disk_mb", "pids", "cpus", "command_timeout", "idle"}
 
 // egressModes are the choices of hosts that sandboxes can reach, with their labels.
@@ -79,9 +79,9 @@ func (v environmentView) nameHelp() string {
 	return "Leave empty for the repository's name."
 }
 
-// moreSet is like limitsSet, for the repositories after the first, the start script and the directory.
+// moreSet is like limitsSet, for the repositories after the first, the start script, the directory and the labels.
 func (v environmentView) moreSet() bool {
-	return slices.ContainsFunc([]string{"repositories", "start", "directory"}, func(field string) bool { return v.Values[field] != "" || v.Problems[field] != "" })
+	return slices.ContainsFunc([]string{"repositories", "start", "directory", "labels"}, func(field string) bool { return v.Values[field] != "" || v.Problems[field] != "" })
 }
 
 // action is the address that the form is sent to.

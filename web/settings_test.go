@@ -460,14 +460,18 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 				}
 			})
 		}
-		form := url.Values{"name": {"web"}, "repo": {"https://example.com/web.git"}, "setup": {"make\r\nmake install"}, "memory_mb": {"512"}, "command_timeout": {"90m"}, "secrets": {"TOKEN KUBECONFIG?=kube.yaml"}}
+		if _, page := owner.post(home+"/environments", url.Values{"name": {"x"}, "labels": {"team"}}); !strings.Contains(fieldError(page, "labels"), "such as team=web") {
+			t.Errorf("a label without a value: %s", page)
+		}
+		form := url.Values{"name": {"web"}, "repo": {"https://example.com/web.git"}, "setup": {"make\r\nmake install"}, "memory_mb": {"512"}, "command_timeout": {"90m"}, "secrets": {"TOKEN KUBECONFIG?=kube.yaml"},
+			"labels": {"team=web\r\nurl=https://example.com/?a=b"}}
 		res, _ := owner.post(home+"/environments", form)
 		made, saved := strings.CutSuffix(res.Header.Get("Location"), "?saved")
 		if res.StatusCode != http.StatusSeeOther || !saved {
 			t.Fatalf("it answers %d, %s", res.StatusCode, res.Header.Get("Location"))
 		}
 		_, page := owner.get(made)
-		contains(t, page, `value="512"`, `value="1h30m"`, "make\nmake install", `value="TOKEN KUBECONFIG?=kube.yaml"`)
+		contains(t, page, `value="512"`, `value="1h30m"`, "make\nmake install", `value="TOKEN KUBECONFIG?=kube.yaml"`, ">team=web\nurl=https://example.com/?a=b</textarea>")
 		form.Set("name", "site")
 		form.Set("memory_mb", "")
 		res, _ = owner.post(made, form)

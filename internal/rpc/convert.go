@@ -207,8 +207,9 @@ func wireFile(f dispatch.ListedFile) *arbev1.SandboxFile {
 	return &arbev1.SandboxFile{Name: f.Name, Kind: string(f.Kind), Size: f.Size, ChangedAt: timestamp(f.ChangedAt)}
 }
 
-func wireSandbox(b sandbox.Sandbox) *arbev1.Sandbox {
-	return &arbev1.Sandbox{Id: b.ID, HouseId: b.House, EnvironmentId: b.Environment, Provider: b.Provider, Status: string(b.Status),
+func wireSandbox(boxes *sandbox.Resolver, b sandbox.Sandbox) *arbev1.Sandbox {
+	return &arbev1.Sandbox{WithoutTerminals: boxes.WithoutTerminals(b.Provider),
+		Id: b.ID, HouseId: b.House, EnvironmentId: b.Environment, Provider: b.Provider, Status: string(b.Status),
 		OwnAccount: b.OwnAccount, Ephemeral: b.Ephemeral, CreatedAt: timestamp(b.CreatedAt), DestroyedAt: timestamp(b.DestroyedAt)}
 }
 
@@ -331,14 +332,14 @@ func wireEvent(e stream.Event) *arbev1.TailResponse {
 	return &arbev1.TailResponse{Event: &arbev1.TailResponse_CaughtUp{CaughtUp: &arbev1.CaughtUp{Seq: e.Seq}}}
 }
 
-func wireChange(c live.Change) *arbev1.WatchHouseResponse {
+func wireChange(boxes *sandbox.Resolver, c live.Change) *arbev1.WatchHouseResponse {
 	switch row := c.Row.(type) {
 	case *house.House:
 		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_House{House: wireHouse(*row)}}
 	case *thread.Thread:
 		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Thread{Thread: wireThread(*row)}}
 	case *sandbox.Sandbox:
-		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Sandbox{Sandbox: wireSandbox(*row)}}
+		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Sandbox{Sandbox: wireSandbox(boxes, *row)}}
 	case *sandbox.Environment:
 		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Environment{Environment: wireEnvironment(*row)}}
 	case *house.Member:

@@ -153,6 +153,6 @@ func (s *houseService) WatchHouse(ctx context.Context, req *arbev1.WatchHouseReq
 	if req.GetInbox() {
 		want.Reader = scope.Agent
 	}
-	return relay(ctx, s.Live.Watch(ctx, scope, want), wireChange, func(live.Change) time.Time { return time.Now() }, watchAliveEvery,
+	return relay(ctx, s.Live.Watch(ctx, scope, want), func(c live.Change) *arbev1.WatchHouseResponse { return wireChange(s.Boxes, c) }, func(live.Change) time.Time { return time.Now() }, watchAliveEvery,
 		&arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Alive{Alive: &arbev1.Alive{}}}, to.Send)
 }

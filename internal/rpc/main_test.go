@@ -328,7 +328,9 @@ func (a *account) Close(context.Context) error { return nil }
 
 func (e *echo) Probe(context.Context, string) (sandbox.Liveness, error) { return sandbox.Live, nil }
 
-func (e *echo) Guarantees() sandbox.Guarantees { return sandbox.Guarantees{Ports: true, SecretFiles: true} }
+func (e *echo) Guarantees() sandbox.Guarantees {
+	return sandbox.Guarantees{Ports: true, SecretFiles: true}
+}
 
 func (e *echo) Asleep(context.Context, string) (bool, error) { return false, nil }
 

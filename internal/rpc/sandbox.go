@@ -71,7 +71,7 @@ func (s *sandboxService) ListSandboxes(ctx context.Context, req *arbev1.ListSand
 func (s *sandboxService) used(ctx context.Context, scope db.Scope, boxes ...sandbox.Sandbox) ([]*arbev1.Sandbox, error) {
 	uses, err := s.Boxes.Uses(ctx, scope, each(boxes, func(b sandbox.Sandbox) string { return b.ID })...)
 	return each(boxes, func(b sandbox.Sandbox) *arbev1.Sandbox {
-		made := wireSandbox(b)
+		made := wireSandbox(s.Boxes, b)
 		made.Use = wireUse(uses[b.ID])
 		return made
 	}), err
@@ -86,7 +86,7 @@ func (s *sandboxService) DestroySandbox(ctx context.Context, req *arbev1.Destroy
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.DestroySandboxResponse{Sandbox: wireSandbox(box)}, nil
+	return &arbev1.DestroySandboxResponse{Sandbox: wireSandbox(s.Boxes, box)}, nil
 }
 
 func (s *sandboxService) GetSandboxLog(ctx context.Context, req *arbev1.GetSandboxLogRequest) (*arbev1.GetSandboxLogResponse, error) {
@@ -116,7 +116,7 @@ func (s *sandboxService) ReconcileSandboxes(ctx context.Context, req *arbev1.Rec
 		return nil, err
 	}
 	return &arbev1.ReconcileSandboxesResponse{Sandboxes: each(list, func(r sandbox.Reconciled) *arbev1.ReconciledSandbox {
-		return &arbev1.ReconciledSandbox{Sandbox: wireSandbox(r.Sandbox), Liveness: string(r.Liveness)}
+		return &arbev1.ReconciledSandbox{Sandbox: wireSandbox(s.Boxes, r.Sandbox), Liveness: string(r.Liveness)}
 	})}, nil
 }
 

@@ -1424,7 +1424,7 @@ func (*EnvironmentDiagnosing) Descriptor() ([]byte, []int) {
 type EnvironmentCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "recipe", "driver", "secrets", "image", "create", "git", "clone" (with the folder if there are several repositories: "clone
-	// web"), "setup", "cache", "start", "egress", "door" or "remove". There may be others later.
+	// web"), "defaults" (what the first repository says about its sandboxes), "setup", "cache", "start", "egress", "door" or "remove". There may be others later.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// "ok", "warning" (sandboxes can be built, but something is missing), "failed", or "skipped" (there was nothing to do, or an
 	// earlier step failed).

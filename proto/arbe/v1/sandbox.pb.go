@@ -40,9 +40,11 @@ type Sandbox struct {
 	// How it is used. Set by GetSandbox and ListSandboxes.
 	Use *SandboxUse `protobuf:"bytes,9,opt,name=use,proto3" json:"use,omitempty"`
 	// Whether it is in the house's own account at the provider, instead of the operator's.
-	OwnAccount    bool `protobuf:"varint,10,opt,name=own_account,json=ownAccount,proto3" json:"own_account,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	OwnAccount bool `protobuf:"varint,10,opt,name=own_account,json=ownAccount,proto3" json:"own_account,omitempty"`
+	// Whether commands in it cannot have a terminal. If the server does not know, this is false.
+	WithoutTerminals bool `protobuf:"varint,11,opt,name=without_terminals,json=withoutTerminals,proto3" json:"without_terminals,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Sandbox) Reset() {
@@ -141,6 +143,13 @@ func (x *Sandbox) GetUse() *SandboxUse {
 func (x *Sandbox) GetOwnAccount() bool {
 	if x != nil {
 		return x.OwnAccount
+	}
+	return false
+}
+
+func (x *Sandbox) GetWithoutTerminals() bool {
+	if x != nil {
+		return x.WithoutTerminals
 	}
 	return false
 }
@@ -1654,7 +1663,7 @@ var File_arbe_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/sandbox.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xef\x02\n" +
+	"\x15arbe/v1/sandbox.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x03\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12%\n" +
@@ -1668,7 +1677,8 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\x03use\x18\t \x01(\v2\x13.arbe.v1.SandboxUseR\x03use\x12\x1f\n" +
 	"\vown_account\x18\n" +
 	" \x01(\bR\n" +
-	"ownAccount\"\x95\x02\n" +
+	"ownAccount\x12+\n" +
+	"\x11without_terminals\x18\v \x01(\bR\x10withoutTerminals\"\x95\x02\n" +
 	"\n" +
 	"SandboxUse\x12)\n" +
 	"\x10environment_name\x18\x01 \x01(\tR\x0fenvironmentName\x123\n" +

@@ -728,7 +728,7 @@ export const EnvironmentDiagnosingSchema: GenMessage<EnvironmentDiagnosing> = /*
 export type EnvironmentCheck = Message<"arbe.v1.EnvironmentCheck"> & {
   /**
    * "recipe", "driver", "secrets", "image", "create", "git", "clone" (with the folder if there are several repositories: "clone
-   * web"), "setup", "cache", "start", "egress", "door" or "remove". There may be others later.
+   * web"), "defaults" (what the first repository says about its sandboxes), "setup", "cache", "start", "egress", "door" or "remove". There may be others later.
    *
    * @generated from field: string name = 1;
    */
