@@ -13,7 +13,7 @@ export PATH := $(TOOLS)/bin:$(PATH)
 
 .PHONY: help
 help: ## List what make can do
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # What arbe version says: the tag, or the commit. Without a repository Go's own stamp is used.
 STAMPED := github.com/arbe-dev/arbe/internal/version
@@ -80,6 +80,10 @@ test: prerequisites build ts web/axe/node_modules agents ## Run every test, race
 	go run ./db/dbtest/gotest -race -timeout 50m $(RACED) -- -timeout 50m ./web ./cmd/arbe $$others
 	@cd web/script && node --test
 	@cd proto/ts && ARBE_BIN=$(CURDIR)/bin/arbe npm test --silent
+
+.PHONY: upgrade-test
+upgrade-test: prerequisites ## Test a rolling upgrade from the version before, or OLDER=COMMIT, with servers of both on one database
+	@ARBE_TEST_OLDER=$(or $(OLDER),before) ARBE_TEST_OLDER_DIR=$(TOOLS)/older go run ./db/dbtest/gotest -timeout 4m -run '^TestARollingUpgrade$$' ./internal/server
 
 .PHONY: race
 race: prerequisites build web/axe/node_modules agents ## Run every Go test with the race detector

@@ -704,9 +704,16 @@ func start(t *testing.T, cfg server.Config) *server.Server {
 // startProcess runs a server in its own process, which the test may kill.
 func startProcess(t testing.TB, cfg server.Config) *exec.Cmd {
 	t.Helper()
-	os.Remove(filepath.Join(cfg.DataDir, "cli.json")) // its reappearance shows that the server serves
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+cfg.DataDir, "ARBE_ADDR="+cfg.Addr, "ARBE_LOG_LEVEL="+cfg.LogLevel.String(), "ARBE_SANDBOX_GRACE="+cfg.Local.Grace.String(), "ARBE_SANDBOX_HOST_DIRS="+strings.Join(cfg.Local.ReadOnly, ":"),
+	cmd.Env = []string{asServer + "=1"}
+	return startProgram(t, cfg, cmd)
+}
+
+// startProgram starts a program that is a server, with its own environment, ours and that of the settings.
+func startProgram(t testing.TB, cfg server.Config, cmd *exec.Cmd) *exec.Cmd {
+	t.Helper()
+	os.Remove(filepath.Join(cfg.DataDir, "cli.json")) // its reappearance shows that the server serves
+	cmd.Env = append(append(os.Environ(), cmd.Env...), "ARBE_DATA_DIR="+cfg.DataDir, "ARBE_ADDR="+cfg.Addr, "ARBE_LOG_LEVEL="+cfg.LogLevel.String(), "ARBE_SANDBOX_GRACE="+cfg.Local.Grace.String(), "ARBE_SANDBOX_HOST_DIRS="+strings.Join(cfg.Local.ReadOnly, ":"),
 		"DATABASE_URL="+cfg.DatabaseURL, "ARBE_SECRET_KEY="+cfg.SecretKey, "ARBE_DRAIN_TIMEOUT="+cfg.DrainTimeout.String(), "ARBE_SANDBOX_MAX_DISK_MB="+strconv.Itoa(cfg.Maxima.DiskMB))
 	if cfg.MachineGone > 0 {
 		cmd.Env = append(cmd.Env, "ARBE_SANDBOX_MACHINE_GONE="+cfg.MachineGone.String())
