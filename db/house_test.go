@@ -76,6 +76,8 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 		c as (insert into blob_chunks (house_id, blob_id, start, data) select $1, id, 0, 'x' from b)
 		insert into artifacts (house_id, kind, blob_id, agent_id, thread_id, stream_id) select $1, 'file', b.id, $2, $3, s.id from b, streams s where s.name = $4 returning id`,
 		h.id, h.bot, h.driven, h.stream+"-driven")
+	insert("insert into attached_files (house_id, thread_id, artifact_id) values ($1, $2, $3) returning house_id", h.id, h.driven, h.artifact)
+	insert("insert into placed_files (house_id, sandbox_id, artifact_id) values ($1, $2, $3) returning house_id", h.id, h.sandbox, h.artifact)
 	insert("insert into api_keys (agent_id, house_id, name, hash) values ($1, $2, $3, $4) returning id", h.bot, h.id, h.limitedKey, []byte(h.limitedKey))
 	insert("insert into api_keys (agent_id, house_id, name, hash) values ($1, null, $2, $3) returning id", h.owner, h.key, []byte(h.key))
 	insert("insert into invites (house_id, hash, role, created_by, expires_at) values ($1, $2, 'member', $3, now() + interval '1 hour') returning id", h.id, []byte(h.id), h.owner)

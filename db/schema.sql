@@ -2098,6 +2098,15 @@ COMMENT ON COLUMN public.approvals.epoch IS 'Which run of the thread asks, if no
 
 COMMENT ON COLUMN public.approvals.question IS 'The call is a question, whose answer is the words to a yes.';
 
+CREATE TABLE public.attached_files (
+    house_id text NOT NULL,
+    thread_id text NOT NULL,
+    artifact_id text NOT NULL,
+    attached_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+COMMENT ON TABLE public.attached_files IS 'The artifacts that messages of a thread name as their files.';
+
 CREATE TABLE public.audit_events (
     id text DEFAULT public.generate_short_id() NOT NULL,
     house_id text NOT NULL,
@@ -2705,6 +2714,15 @@ COMMENT ON TABLE public.notices IS 'What in a thread is for one member: they wer
 
 COMMENT ON COLUMN public.notices.first_seq IS 'The first such entry that they had not read when it was written.';
 
+CREATE TABLE public.placed_files (
+    house_id text NOT NULL,
+    sandbox_id text NOT NULL,
+    artifact_id text NOT NULL,
+    placed_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+COMMENT ON TABLE public.placed_files IS 'The attached files that were written to a sandbox. People and programs there may have deleted them since.';
+
 CREATE TABLE public.producers (
     stream_id bigint NOT NULL,
     house_id text NOT NULL,
@@ -3280,6 +3298,9 @@ ALTER TABLE ONLY public.artifacts
 ALTER TABLE ONLY public.artifacts
     ADD CONSTRAINT artifacts_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.attached_files
+    ADD CONSTRAINT attached_files_pkey PRIMARY KEY (thread_id, artifact_id);
+
 ALTER TABLE ONLY public.audit_events
     ADD CONSTRAINT audit_events_house_id_at_xact_subject_kind_subject_id_key UNIQUE (house_id, at, xact, subject_kind, subject_id);
 
@@ -3499,6 +3520,9 @@ ALTER TABLE ONLY public.model_endpoints
 ALTER TABLE ONLY public.notices
     ADD CONSTRAINT notices_pkey PRIMARY KEY (house_id, agent_id, thread_id, kind);
 
+ALTER TABLE ONLY public.placed_files
+    ADD CONSTRAINT placed_files_pkey PRIMARY KEY (sandbox_id, artifact_id);
+
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_pkey PRIMARY KEY (stream_id, name);
 
@@ -3621,6 +3645,8 @@ CREATE INDEX artifacts_stream_id_created_at_id_idx ON public.artifacts USING btr
 
 CREATE INDEX artifacts_thread_id_idx ON public.artifacts USING btree (thread_id) WHERE (thread_id IS NOT NULL);
 
+CREATE INDEX attached_files_house_id_artifact_id_idx ON public.attached_files USING btree (house_id, artifact_id);
+
 CREATE INDEX audit_events_at_idx ON public.audit_events USING btree (at);
 
 CREATE INDEX audit_events_house_id_at_id_idx ON public.audit_events USING btree (house_id, at, id);
@@ -3702,6 +3728,8 @@ CREATE INDEX members_agent_id_idx ON public.members USING btree (agent_id);
 CREATE INDEX model_calls_by_house ON public.model_calls USING btree (house_id, made_at) INCLUDE (thread_id, cost_micros);
 
 CREATE INDEX notices_house_id_thread_id_idx ON public.notices USING btree (house_id, thread_id);
+
+CREATE INDEX placed_files_house_id_artifact_id_idx ON public.placed_files USING btree (house_id, artifact_id);
 
 CREATE INDEX producers_house_id_stream_id_idx ON public.producers USING btree (house_id, stream_id);
 
@@ -4092,6 +4120,12 @@ ALTER TABLE ONLY public.artifacts
 ALTER TABLE ONLY public.artifacts
     ADD CONSTRAINT artifacts_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE SET NULL (thread_id);
 
+ALTER TABLE ONLY public.attached_files
+    ADD CONSTRAINT attached_files_house_id_artifact_id_fkey FOREIGN KEY (house_id, artifact_id) REFERENCES public.artifacts(house_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.attached_files
+    ADD CONSTRAINT attached_files_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.audit_events
     ADD CONSTRAINT audit_events_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
 
@@ -4190,6 +4224,12 @@ ALTER TABLE ONLY public.notices
 
 ALTER TABLE ONLY public.notices
     ADD CONSTRAINT notices_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.placed_files
+    ADD CONSTRAINT placed_files_house_id_artifact_id_fkey FOREIGN KEY (house_id, artifact_id) REFERENCES public.artifacts(house_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.placed_files
+    ADD CONSTRAINT placed_files_house_id_sandbox_id_fkey FOREIGN KEY (house_id, sandbox_id) REFERENCES public.sandboxes(house_id, id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_house_id_stream_id_fkey FOREIGN KEY (house_id, stream_id) REFERENCES public.streams(house_id, id) ON DELETE CASCADE;
@@ -4301,6 +4341,8 @@ ALTER TABLE public.approvals ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.artifacts ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.attached_files ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.audit_events ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.blob_chunks ENABLE ROW LEVEL SECURITY;
@@ -4387,6 +4429,8 @@ CREATE POLICY own ON public.members FOR SELECT TO arbe_app USING ((agent_id = pu
 
 CREATE POLICY own_name ON public.agents FOR UPDATE TO arbe_app USING (((kind = 'human'::text) AND (id = public.current_agent())));
 
+ALTER TABLE public.placed_files ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.producers ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.reactions ENABLE ROW LEVEL SECURITY;
@@ -4437,6 +4481,8 @@ CREATE POLICY tenant ON public.approvals TO arbe_app USING ((house_id = public.c
 
 CREATE POLICY tenant ON public.artifacts TO arbe_app USING ((house_id = public.current_house()));
 
+CREATE POLICY tenant ON public.attached_files TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house)));
+
 CREATE POLICY tenant ON public.audit_events TO arbe_app USING (((house_id = public.current_house()) AND ((public.current_agent() IS NULL) OR (EXISTS ( SELECT
    FROM public.members m
   WHERE ((m.house_id = public.current_house()) AND (m.agent_id = public.current_agent()) AND (m.role = 'owner'::text)))))));
@@ -4480,6 +4526,8 @@ CREATE POLICY tenant ON public.model_calls TO arbe_app USING ((house_id = public
 CREATE POLICY tenant ON public.model_endpoints TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.notices TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house)));
+
+CREATE POLICY tenant ON public.placed_files TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house)));
 
 CREATE POLICY tenant ON public.producers TO arbe_app USING ((house_id = public.current_house()));
 
@@ -4907,6 +4955,8 @@ GRANT INSERT(epoch) ON TABLE public.approvals TO arbe_app;
 
 GRANT INSERT(question) ON TABLE public.approvals TO arbe_app;
 
+GRANT SELECT,INSERT ON TABLE public.attached_files TO arbe_app;
+
 GRANT SELECT ON TABLE public.audit_events TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.blob_chunks TO arbe_app;
@@ -4974,6 +5024,8 @@ GRANT SELECT,INSERT ON TABLE public.model_calls TO arbe_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.model_endpoints TO arbe_app;
 
 GRANT SELECT,DELETE ON TABLE public.notices TO arbe_app;
+
+GRANT SELECT,INSERT ON TABLE public.placed_files TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.producers TO arbe_app;
 

@@ -47,6 +47,22 @@ select sqlc.embed(a), b.sha256, b.size::bigint as size from artifacts a join blo
 where a.id = any (@ids::text[]) and a.house_id = @house_id
   and (a.thread_id = @thread_id or a.thread_id is null and a.stream_id is null and not @own_only::bool);
 
+-- name: AttachFiles :exec
+insert into attached_files (house_id, thread_id, artifact_id) select @house_id, @thread_id, unnest(@ids::text[]) on conflict do nothing;
+
+-- name: UnplacedFiles :many
+-- The files that are attached to messages of a thread, of its parent, or of the thread that it was forked from, and that were not
+-- written to a sandbox: the latest first.
+select sqlc.embed(a), b.sha256, b.size::bigint as size
+from attached_files f join artifacts a on a.id = f.artifact_id join blobs b on b.id = a.blob_id
+where f.house_id = @house_id and f.thread_id in (
+    select unnest(array[t.id, t.parent_thread_id, t.forked_from_id]) from threads t where t.house_id = @house_id and t.id = @thread_id::text)
+  and not exists (select from placed_files p where p.sandbox_id = @sandbox_id and p.artifact_id = f.artifact_id)
+order by f.attached_at desc, f.artifact_id limit @most;
+
+-- name: PlaceFile :exec
+insert into placed_files (house_id, sandbox_id, artifact_id) values (@house_id, @sandbox_id, @artifact_id) on conflict do nothing;
+
 -- name: ListArtifacts :many
 -- Newest first.
 select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id

@@ -11,6 +11,15 @@ import (
 	"time"
 )
 
+const attachFiles = `-- name: AttachFiles :exec
+insert into attached_files (house_id, thread_id, artifact_id) select $1, $2, unnest($3::text[]) on conflict do nothing
+`
+
+func (q *Queries) AttachFiles(ctx context.Context, db DBTX, houseID string, threadID string, ids []string) error {
+	_, err := db.Exec(ctx, attachFiles, houseID, threadID, ids)
+	return err
+}
+
 const attachableArtifacts = `-- name: AttachableArtifacts :many
 select a.id, a.house_id, a.kind, a.label, a.external_id, a.mime_type, a.byte_ref, a.blob_id, a.agent_id, a.thread_id, a.stream_id, a.run_id, a.resource_id, a.metadata, a.created_at, b.sha256, b.size::bigint as size from artifacts a join blobs b on b.id = a.blob_id
 where a.id = any ($1::text[]) and a.house_id = $2
@@ -443,6 +452,15 @@ func (q *Queries) MatchArtifacts(ctx context.Context, db DBTX, arg MatchArtifact
 	return items, nil
 }
 
+const placeFile = `-- name: PlaceFile :exec
+insert into placed_files (house_id, sandbox_id, artifact_id) values ($1, $2, $3) on conflict do nothing
+`
+
+func (q *Queries) PlaceFile(ctx context.Context, db DBTX, houseID string, sandboxID string, artifactID string) error {
+	_, err := db.Exec(ctx, placeFile, houseID, sandboxID, artifactID)
+	return err
+}
+
 const streamOfThread = `-- name: StreamOfThread :one
 select s.id from threads t join streams s on s.house_id = t.house_id and s.name = t.stream_id where t.id = $1 for key share
 `
@@ -453,4 +471,71 @@ func (q *Queries) StreamOfThread(ctx context.Context, db DBTX, threadID string) 
 	var id int64
 	err := row.Scan(&id)
 	return id, err
+}
+
+const unplacedFiles = `-- name: UnplacedFiles :many
+select a.id, a.house_id, a.kind, a.label, a.external_id, a.mime_type, a.byte_ref, a.blob_id, a.agent_id, a.thread_id, a.stream_id, a.run_id, a.resource_id, a.metadata, a.created_at, b.sha256, b.size::bigint as size
+from attached_files f join artifacts a on a.id = f.artifact_id join blobs b on b.id = a.blob_id
+where f.house_id = $1 and f.thread_id in (
+    select unnest(array[t.id, t.parent_thread_id, t.forked_from_id]) from threads t where t.house_id = $1 and t.id = $2::text)
+  and not exists (select from placed_files p where p.sandbox_id = $3 and p.artifact_id = f.artifact_id)
+order by f.attached_at desc, f.artifact_id limit $4
+`
+
+type UnplacedFilesParams struct {
+	HouseID   string
+	ThreadID  string
+	SandboxID string
+	Most      int32
+}
+
+type UnplacedFilesRow struct {
+	Artifact Artifact
+	Sha256   []byte
+	Size     int64
+}
+
+// The files that are attached to messages of a thread, of its parent, or of the thread that it was forked from, and that were not
+// written to a sandbox: the latest first.
+func (q *Queries) UnplacedFiles(ctx context.Context, db DBTX, arg UnplacedFilesParams) ([]UnplacedFilesRow, error) {
+	rows, err := db.Query(ctx, unplacedFiles,
+		arg.HouseID,
+		arg.ThreadID,
+		arg.SandboxID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []UnplacedFilesRow
+	for rows.Next() {
+		var i UnplacedFilesRow
+		if err := rows.Scan(
+			&i.Artifact.ID,
+			&i.Artifact.HouseID,
+			&i.Artifact.Kind,
+			&i.Artifact.Label,
+			&i.Artifact.ExternalID,
+			&i.Artifact.MimeType,
+			&i.Artifact.ByteRef,
+			&i.Artifact.BlobID,
+			&i.Artifact.AgentID,
+			&i.Artifact.ThreadID,
+			&i.Artifact.StreamID,
+			&i.Artifact.RunID,
+			&i.Artifact.ResourceID,
+			&i.Artifact.Metadata,
+			&i.Artifact.CreatedAt,
+			&i.Sha256,
+			&i.Size,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

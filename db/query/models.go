@@ -109,6 +109,14 @@ type Artifact struct {
 	CreatedAt  time.Time
 }
 
+// The artifacts that messages of a thread name as their files.
+type AttachedFile struct {
+	HouseID    string
+	ThreadID   string
+	ArtifactID string
+	AttachedAt time.Time
+}
+
 // Who changed what in the administration of a house. Only the function audit_change writes it.
 type AuditEvent struct {
 	ID      string
@@ -474,6 +482,14 @@ type Notice struct {
 	FirstSeq int64
 	LastSeq  int64
 	At       time.Time
+}
+
+// The attached files that were written to a sandbox. People and programs there may have deleted them since.
+type PlacedFile struct {
+	HouseID    string
+	SandboxID  string
+	ArtifactID string
+	PlacedAt   time.Time
 }
 
 // The last append of each idempotent producer of a stream.

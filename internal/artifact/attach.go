@@ -26,7 +26,7 @@ const sniffed = 64 << 10
 const binary = "application/octet-stream"
 
 // Attach returns the artifacts with these ids as attachments of a message of a thread. It reads their bytes, so do not
-// call it in a transaction; the transaction that writes the message calls [Artifacts.AttachableTx]. With own, only the
+// call it in a transaction; the transaction that writes the message calls [Artifacts.AttachTx]. With own, only the
 // thread's artifacts are accepted; without it, also artifacts of the house that belong to no thread. Any other is a
 // [fault.NotFound], which does not reveal whether it exists.
 func (a *Artifacts) Attach(ctx context.Context, scope db.Scope, thread string, ids []string, own bool) ([]entry.Attachment, error) {
@@ -47,10 +47,34 @@ func (a *Artifacts) Attach(ctx context.Context, scope db.Scope, thread string, i
 	return list, nil
 }
 
-// AttachableTx repeats the checks of [Artifacts.Attach] in the caller's transaction.
-func (a *Artifacts) AttachableTx(ctx context.Context, tx pgx.Tx, house, thread string, ids []string, own bool) error {
-	_, err := a.attachableTx(ctx, tx, house, thread, ids, own)
-	return err
+// AttachTx repeats the checks of [Artifacts.Attach] in the caller's transaction, and records that these are files of the
+// thread.
+func (a *Artifacts) AttachTx(ctx context.Context, tx pgx.Tx, house, thread string, ids []string, own bool) error {
+	if _, err := a.attachableTx(ctx, tx, house, thread, ids, own); err != nil {
+		return err
+	}
+	return a.q.AttachFiles(ctx, tx, house, thread, ids)
+}
+
+// Unplaced returns files of a thread, of its parent and of the thread that it was forked from that were not written to a sandbox:
+// the latest ones, at most a number.
+func (a *Artifacts) Unplaced(ctx context.Context, scope db.Scope, thread, sandbox string, most int) (list []Artifact, err error) {
+	err = a.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		rows, err := a.q.UnplacedFiles(ctx, tx, query.UnplacedFilesParams{HouseID: scope.House, ThreadID: thread, SandboxID: sandbox, Most: int32(most)})
+		list = nil
+		for _, row := range rows {
+			list = append(list, fromRow(row.Artifact, row.Sha256, row.Size))
+		}
+		return err
+	})
+	return list, err
+}
+
+// Placed records that a file was written to a sandbox.
+func (a *Artifacts) Placed(ctx context.Context, scope db.Scope, sandbox, id string) error {
+	return a.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		return a.q.PlaceFile(ctx, tx, scope.House, sandbox, id)
+	})
 }
 
 func (a *Artifacts) attachableTx(ctx context.Context, tx pgx.Tx, house, thread string, ids []string, own bool) ([]Artifact, error) {

@@ -30,7 +30,7 @@ func (s Speaker) delegation(ctx context.Context, chat entry.Draft, literal bool)
 	}
 	var c entry.Chat
 	if err := json.Unmarshal(chat.Payload, &c); err == nil && len(c.Attachments) > 0 {
-		return "", "", false, fault.New(fault.Invalid, "a task cannot have files", "send them with a message, put them into the sandbox, and name them in the task")
+		return "", "", false, fault.New(fault.Invalid, "a task cannot have files", "send them with a message, and then name them in the task: its sandbox has them")
 	}
 	return agent, task, true, entry.CheckComposed(text)
 }

@@ -204,7 +204,7 @@ func attached(became, chat entry.Draft) (ids []string, err error) {
 func (d *Dispatcher) sayTx(ctx context.Context, s saying, write func(pgx.Tx, []entry.Draft) ([]entry.Entry, error)) error {
 	checked := func(tx pgx.Tx, drafts []entry.Draft) ([]entry.Entry, error) {
 		if len(s.files) > 0 {
-			if err := d.config.Artifacts.AttachableTx(ctx, tx, s.by.House, s.thread, s.files, s.by.Confined); err != nil {
+			if err := d.config.Artifacts.AttachTx(ctx, tx, s.by.House, s.thread, s.files, s.by.Confined); err != nil {
 				return nil, err
 			}
 		}

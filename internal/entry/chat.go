@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"path"
 	"strings"
+	"unicode"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 )
@@ -65,6 +67,35 @@ func (a Attachment) IsText() bool { return strings.HasPrefix(a.MediaType, "text/
 // Title returns the name of the file on one line. It is never empty.
 func (a Attachment) Title() string {
 	return cmp.Or(strings.Join(strings.Fields(a.Name), " "), "file "+a.ArtifactID)
+}
+
+// FilesFolder is the folder, in the home directory of a sandbox, with the files of the messages of its threads.
+const FilesFolder = "files"
+
+// FileName returns the name of an artifact in [FilesFolder]: its label as far as a name needs no quotes in a shell, with the
+// id, so that no two files have the same name: "plan-k3v9x2mq.pdf".
+func FileName(label, id string) string {
+	name := strings.Map(func(c rune) rune {
+		if c == '.' || c == '_' || unicode.IsLetter(c) || unicode.IsDigit(c) {
+			return c
+		}
+		return '-'
+	}, label)
+	ext := path.Ext(name)
+	if len(ext) > 16 || strings.ContainsAny(ext, "-_") {
+		ext = ""
+	}
+	stem := strings.Trim(Clip(strings.TrimSuffix(name, ext), maxFileName), "-._…")
+	return cmp.Or(stem, "file") + "-" + id + strings.TrimSuffix(ext, ".")
+}
+
+// maxFileName limits the bytes of a label in a [FileName].
+const maxFileName = 100
+
+// InSandbox returns where the file is in the sandbox of its thread, from the first command that begins after the message:
+// "~/files/plan-k3v9x2mq.pdf".
+func (a Attachment) InSandbox() string {
+	return path.Join("~", FilesFolder, FileName(a.Name, a.ArtifactID))
 }
 
 // Plain describes the file in a line: "[file: plan.pdf, 12 kB, artifact k3v9x2mq]".
@@ -172,7 +203,17 @@ func (c Chat) Words() string {
 }
 
 // Plain returns the text, and a line for each attachment.
-func (c Chat) Plain() string {
+func (c Chat) Plain() string { return c.with(Attachment.Plain) }
+
+// Told returns the text for a coding agent: as Plain, with where the files are in the agent's sandbox.
+func (c Chat) Told() string {
+	return c.with(func(a Attachment) string {
+		return fmt.Sprintf("[file: %s, %s, %s]", a.Title(), FileSize(a.Size), a.InSandbox())
+	})
+}
+
+// with returns the text, and a line for each attachment.
+func (c Chat) with(line func(Attachment) string) string {
 	if len(c.Attachments) == 0 {
 		return c.Text
 	}
@@ -181,7 +222,7 @@ func (c Chat) Plain() string {
 		lines = append(lines, c.Text)
 	}
 	for _, a := range c.Attachments {
-		lines = append(lines, a.Plain())
+		lines = append(lines, line(a))
 	}
 	return strings.Join(lines, "\n")
 }

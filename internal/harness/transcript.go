@@ -52,7 +52,7 @@ func (t told) text(e entry.Entry, c entry.Chat) string {
 	if text, edited := t.edited[e.ID]; edited {
 		c.Text = text
 	}
-	return c.Plain()
+	return c.Told()
 }
 
 func transcribe(entries []entry.Entry, told told) []entry.PiMessage {

@@ -194,9 +194,12 @@ func (r *Runs) notWaitingTx(ctx context.Context, tx pgx.Tx, th thread.Thread, id
 	return fault.New(fault.Precondition, "the agent already has this message", "say what it should do instead, or stop the run").WithReason(fault.MessageTaken)
 }
 
-// take records that a runner takes messages for its agent. It returns a [fault.Precondition] if one of them does not
-// wait, or changed after the runner read it.
+// take records that a runner takes messages for its agent, and writes their files to the sandbox. It returns a
+// [fault.Precondition] if one of them does not wait, or changed after the runner read it.
 func (r *Runs) take(ctx context.Context, by Poster, d entry.Draft, taken entry.QueueTaken) error {
+	if err := r.config.Boxes.PlaceFiles(ctx, db.Scope{House: by.House, Agent: by.Agent}, by.Thread); err != nil {
+		r.config.Logger.WarnContext(ctx, "the files of messages are not in the sandbox of their agent", "thread", by.Thread, "error", fault.From(err).Detail())
+	}
 	return r.inThread(ctx, by.House, by.Thread, func(tx pgx.Tx, th thread.Thread) error {
 		if th.Run.Epoch != by.Epoch || th.Status != thread.Running {
 			return fault.New(fault.Forbidden, "this run is over", "stop the agent").WithReason(fault.RunEnded)

@@ -38,7 +38,7 @@ func (r *run) take(ctx context.Context, waiting []entry.Queued) {
 	}
 	t := &taking{read: r.position, said: make(chan error, 1)}
 	for _, w := range waiting[:min(len(waiting), entry.MaxTaken)] {
-		t.ids, t.texts = append(t.ids, w.ID), append(t.texts, w.Chat.Plain())
+		t.ids, t.texts = append(t.ids, w.ID), append(t.texts, w.Chat.Told())
 	}
 	id := fmt.Sprintf("%s.take.%d", entry.RunID(r.Epoch), r.takings)
 	r.takings++

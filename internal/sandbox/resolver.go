@@ -60,8 +60,8 @@ type Config struct {
 	// Door is the origin at which the internet reaches this server, for boxes whose driver is not [Doored]. Defaults to
 	// "": they reach no door.
 	Door string
-	// Artifacts stores the working trees of sandboxes, from which their replacements begin. Defaults to nil: the trees
-	// are lost with their sandboxes.
+	// Artifacts stores the working trees of sandboxes, from which their replacements begin, and the files of messages.
+	// Defaults to nil: the trees are lost with their sandboxes, and messages have no files.
 	Artifacts *artifact.Artifacts
 	// SaveAfter is how long after its last use the working tree of a sandbox is saved. Defaults to two minutes.
 	SaveAfter time.Duration
@@ -91,6 +91,7 @@ type Resolver struct {
 	maxima  Maxima
 	door    string // [Config.Door]
 	builds  *builds
+	files   *attached
 	logger  *slog.Logger
 	// refusals has the function that reports the connections that drivers refuse.
 	refusals *refusals
@@ -119,6 +120,7 @@ func NewResolver(c Config) *Resolver {
 			installation: c.Installation, logger: c.Logger, locks: locks, trees: trees, quiet: saveAfter, turns: newSlots(tendedAtOnce), asking: newSlots(askedAtOnce),
 		},
 		db: c.DB, log: c.Log, threads: c.Threads, drivers: drivers, maxima: c.Maxima, door: c.Door, logger: c.Logger, refusals: refused,
+		files: &attached{artifacts: c.Artifacts, logger: c.Logger},
 		builds: &builds{
 			db: c.DB, log: c.Log, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, maxima: c.Maxima,
 			preparation: preparation{repositories: repositories{roots: c.RepoRoots}, stepTime: c.Maxima.time(defaultStepTime), refusals: refused},
@@ -153,7 +155,8 @@ func (r *Resolver) DriverStarted(ctx context.Context, name string, driver Driver
 	}
 }
 
-// Use calls do with the thread's sandbox, which it resolves first. environmentID may name the environment to build the
+// Use calls do with the thread's sandbox, which it resolves first, and to which it writes the files of the thread's messages.
+// environmentID may name the environment to build the
 // sandbox from; if the existing one was built from another, the error is a [fault.Precondition]. If do fails with a
 // [fault.NotFound], which promises that nothing was started, and the box is gone, the sandbox is replaced and do called
 // again, once. If only another machine reaches the sandbox, the error is an [*OtherMachineError].
@@ -170,6 +173,9 @@ func (r *Resolver) Use(ctx context.Context, scope db.Scope, threadID, environmen
 		ended := r.Sandboxes.KeepUsed(ctx, scope, box.ID)
 		if err = r.awaken(ctx, scope, threadID, place); err == nil {
 			err = r.start(ctx, place)
+		}
+		if err == nil {
+			err = r.files.place(ctx, scope, threadID, place)
 		}
 		if err == nil {
 			err = do(place)

@@ -30,7 +30,10 @@ const (
 
 // sight returns what the model of the turn can be shown.
 func (r *run) sight() (s sight) {
-	s.reads = slices.ContainsFunc(r.tools, func(t Tool) bool { return t.Name == entry.ReadArtifactTool })
+	has := func(tool string) bool {
+		return slices.ContainsFunc(r.tools, func(t Tool) bool { return t.Name == tool })
+	}
+	s.reads, s.runs = has(entry.ReadArtifactTool), has(entry.RunCommandTool)
 	if _, blind := r.blind.Load(r.modelKey(r.modelID)); r.Files != nil && !blind && model.Sees(r.endpoint, r.modelID) {
 		s.images = min(max(int(float64(r.budget())*imageShare/imageTokens), 1), maxImages)
 	}
@@ -74,6 +77,9 @@ func (t *transcript) withFiles(m entry.PiUser, files []entry.Attachment) entry.P
 			more = append(more, entry.PiBlock{Type: entry.PiTextBlock, ArtifactID: f.ArtifactID, Size: min(f.Size, most)})
 		default:
 			about = "a file is attached, which is not shown: " + about + ", " + Name(f.MediaType)
+		}
+		if t.sight.runs {
+			about += "; commands find it at " + f.InSandbox()
 		}
 		m.Content = append(append(m.Content, entry.PiText(note(about).Text())), more...)
 	}

@@ -284,8 +284,8 @@ type Files interface {
 type sight struct {
 	// images is how many images a request may have; 0 if the model does not see.
 	images int
-	// reads reports that the bot can read artifacts with its tools.
-	reads bool
+	// reads reports that the bot can read artifacts with its tools, and runs that it can run commands.
+	reads, runs bool
 }
 
 // memory replaces the beginning of a thread. The zero memory replaces nothing.

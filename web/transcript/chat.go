@@ -40,6 +40,8 @@ type Chat struct {
 // File is a file that belongs to a chat.
 type File struct {
 	Artifact, Name, Size string
+	// InSandbox is where it is in the thread's sandbox.
+	InSandbox string
 	// Width and Height are the size at which an image is shown, and 0 for other files.
 	Width, Height int
 	// Gone reports that the artifact was deleted, Expired that the retention of the house did it.
@@ -154,7 +156,7 @@ const (
 // filesOf returns the files of a chat.
 func (k *known) filesOf(ctx context.Context, c entry.Chat) (files []File) {
 	for _, a := range c.Attachments {
-		f := File{Artifact: a.ArtifactID, Name: entry.Clip(a.Title(), MaxWord), Size: entry.FileSize(a.Size)}
+		f := File{Artifact: a.ArtifactID, Name: entry.Clip(a.Title(), MaxWord), Size: entry.FileSize(a.Size), InSandbox: a.InSandbox()}
 		if a.IsImage() && a.Size <= shownImage {
 			scale := min(1, shownWidth/float64(a.Width), shownHeight/float64(a.Height))
 			f.Width, f.Height = max(int(float64(a.Width)*scale), 1), max(int(float64(a.Height)*scale), 1)

@@ -1,0 +1,2 @@
+drop table placed_files;
+drop table attached_files;
