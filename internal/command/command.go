@@ -6,7 +6,7 @@
 //
 // A command's output goes to three places: the live output of its entry and its result (output.go), an artifact if the result
 // does not hold all of it (spool.go, keep.go), and the program that requested it, if there is one (attachment.go, feed.go,
-// input.go), whichever server that program asks (serve.go, relay.go). refusal.go reports the hosts that it was not allowed to
+// input.go), whichever server that program asks (serve.go). refusal.go reports the hosts that it was not allowed to
 // reach.
 package command
 
@@ -20,6 +20,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fair"
 	"github.com/arbe-dev/arbe/internal/jobs"
+	"github.com/arbe-dev/arbe/internal/relay"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -74,7 +75,7 @@ type Commands struct {
 	// attached holds this server's commands that a program reads or writes.
 	attached attachments
 	// relay reaches the attached commands of other servers.
-	relay *relay
+	relay *relay.Relay[call, reply]
 	// refusals reports the refused connections of this server's commands.
 	refusals *refusals
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/arbe-dev/arbe/internal/jobs"
+	"github.com/arbe-dev/arbe/internal/relay"
 )
 
 // New returns the commands of an installation, and registers them with the configuration's jobs.
@@ -14,10 +15,9 @@ func New(c Config) *Commands {
 		config: c, queue: Queue(c.Limits), spools: newSpoolRoom(cmp.Or(c.SpoolSize, DefaultSpoolSize)),
 		refusals: newRefusals(c.Log, c.Jobs, c.Logger),
 	}
-	d.relay = &relay{db: c.DB, jobs: c.Jobs, logger: c.Logger, serve: d.serveOther}
+	d.relay = relay.New(relay.Config[call, reply]{DB: c.DB, Jobs: c.Jobs, Logger: c.Logger, Topic: "command.call", Serve: d.serveOther, NoReply: errNoReply})
 	jobs.Add(c.Jobs, jobs.Kind[jobArgs]{Queue: d.queue.Name, Attempts: 1, Unique: true, Adopted: true, Work: d.perform})
 	c.Jobs.OnSweep(d.reportWaits)
-	c.Jobs.OnNotice(relayTopic, d.relay.noticed)
 	c.Boxes.OnRefusal(d.refusals.report)
 	return d
 }

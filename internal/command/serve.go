@@ -30,7 +30,7 @@ const (
 // A reader that leaves, or has not called for a minute, counts as gone: the command continues, and its output is not
 // kept for the reader. Reading what is no longer kept is a [fault.OutOfRange].
 func (d *Commands) Read(ctx context.Context, scope db.Scope, threadID, commandID string, position int64, as Reader) (Reading, error) {
-	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Keys: Keys{Position: position}, Reader: as, Wait: attachedWait}, d.relay.ask)
+	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Keys: Keys{Position: position}, Reader: as, Wait: attachedWait}, d.ask)
 	return r.Reading, err
 }
 
@@ -44,18 +44,27 @@ func (d *Commands) Read(ctx context.Context, scope db.Scope, threadID, commandID
 // The input of an [entry.Command].Terminal is its keyboard. Its writer may change: the next one joins where the input stands.
 // Keys typed while the command's server was killed may be lost, but are never typed twice.
 func (d *Commands) Write(ctx context.Context, scope db.Scope, threadID, commandID string, keys Keys) (Writing, error) {
-	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Keys: keys, Writes: true, Wait: attachedWait}, d.relay.ask)
+	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Keys: keys, Writes: true, Wait: attachedWait}, d.ask)
 	return r.Writing, err
 }
 
 // Peek returns the output of a command so far: from a position on, or its end if the position is negative. If the server that
 // runs the command has just died, it returns nothing; the next one has the output again.
 func (d *Commands) Peek(ctx context.Context, scope db.Scope, threadID, commandID string, from int64) (Seen, error) {
-	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Peeks: true, Keys: Keys{Position: from}}, d.relay.ask)
+	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Peeks: true, Keys: Keys{Position: from}}, d.ask)
 	if errors.Is(err, errNoReply) {
 		return Seen{}, nil
 	}
 	return r.Seen, err
+}
+
+// errNoReply is the error for a call that the server that runs the command did not answer.
+var errNoReply = fault.New(fault.Unavailable, "the server that runs the command does not answer", "try again")
+
+// ask has another server answer a call. The input and output of an attached command are in the memory of the server that
+// runs it.
+func (d *Commands) ask(ctx context.Context, scope db.Scope, server jobs.Server, c call) (reply, error) {
+	return d.relay.Ask(ctx, scope, server, c, c.Wait)
 }
 
 // serveOther answers the call of another server.

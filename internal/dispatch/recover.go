@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -94,4 +95,18 @@ func (c *decider) gone(ctx context.Context) (gone map[int64]query.ListServersRow
 		return err
 	})
 	return gone, err
+}
+
+// servers returns the servers that may be running.
+func (d *Dispatcher) servers(ctx context.Context) (list []jobs.Server, err error) {
+	err = d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		all, err := queries.ListServers(ctx, tx)
+		for _, server := range all {
+			if !server.Dead {
+				list = append(list, jobs.Server(server.Key))
+			}
+		}
+		return err
+	})
+	return list, err
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"github.com/arbe-dev/arbe/internal/away"
 	"slices"
 	"time"
 
@@ -43,6 +44,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 			return d.Runs.Provide(ctx, scope, in, what)
 		},
 	})
+	away.New(away.Config{DB: c.DB, Jobs: d.Jobs, Boxes: c.Boxes, Logger: c.Logger, Servers: d.servers})
 	d.Runs = d.newRuns()
 	d.Retention = retention.New(retention.Config{DB: c.DB, DeleteThreadTx: d.DeleteThreadTx, Logger: c.Logger})
 	d.addKinds()

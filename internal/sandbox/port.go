@@ -29,8 +29,27 @@ func (r *Resolver) Wake(ctx context.Context, scope db.Scope, threadID string) (w
 		w = Woken{Sandbox: h.ID, Started: h.ID == slept}
 		return h.wake(ctx)
 	})
+	if _, elsewhere := errors.AsType[*OtherMachineError](err); elsewhere && r.elsewhere != nil {
+		box, err := r.live(ctx, scope, threadID)
+		if err != nil {
+			return w, err
+		}
+		return r.elsewhere.Wake(ctx, scope, box, threadID)
+	}
 	return w, reachable(err, "ports")
 }
+
+// Elsewhere reaches sandboxes of other machines through their servers.
+type Elsewhere interface {
+	// Driver returns a driver for one sandbox. It has Exec without an input, Download, Asleep and Dial.
+	Driver(scope db.Scope, box Sandbox) Driver
+	// Wake is [Resolver.Wake] on the machine of a sandbox.
+	Wake(ctx context.Context, scope db.Scope, box Sandbox, threadID string) (Woken, error)
+}
+
+// ReachElsewhere makes the resolver reach the files and ports of sandboxes of other machines. It must be called before the
+// resolver is used. Without it, they are not reached.
+func (r *Resolver) ReachElsewhere(e Elsewhere) { r.elsewhere = e }
 
 // slept returns the thread's live sandbox if it is not running, or "". It ignores errors, because using the sandbox
 // reports them.
@@ -93,7 +112,7 @@ func (r *Resolver) dial(ctx context.Context, scope db.Scope, h Handle, port uint
 	return &usedConn{conn, sync.OnceFunc(ended)}, nil
 }
 
-// live returns a thread's live sandbox, which this server must reach.
+// live returns a thread's live sandbox, for handle.
 func (r *Resolver) live(ctx context.Context, scope db.Scope, threadID string) (Sandbox, error) {
 	box, err := r.current(ctx, scope, threadID)
 	if err == nil && box.Status != StatusLive {
@@ -102,7 +121,8 @@ func (r *Resolver) live(ctx context.Context, scope db.Scope, threadID string) (S
 	return box, err
 }
 
-// current returns a thread's sandbox, which this server must reach if it is live; the zero Sandbox if there is none.
+// current returns a thread's sandbox, for handle; the zero Sandbox if there is none. If it is live and nothing reaches it
+// from here, the error is an [*OtherMachineError].
 func (r *Resolver) current(ctx context.Context, scope db.Scope, threadID string) (box Sandbox, err error) {
 	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := r.threads.GetTx(ctx, tx, threadID)
@@ -113,6 +133,9 @@ func (r *Resolver) current(ctx context.Context, scope db.Scope, threadID string)
 			return err
 		}
 		box, err = r.Sandboxes.reachTx(ctx, tx, box)
+		if _, elsewhere := errors.AsType[*OtherMachineError](err); elsewhere && r.elsewhere != nil {
+			return nil
+		}
 		return err
 	})
 	return box, err

@@ -95,6 +95,8 @@ type Resolver struct {
 	logger  *slog.Logger
 	// refusals has the function that reports the connections that drivers refuse.
 	refusals *refusals
+	// elsewhere reaches sandboxes of other machines; nil if nothing does.
+	elsewhere Elsewhere
 }
 
 // NewResolver returns a Resolver and everything that it uses.
@@ -236,13 +238,19 @@ func (r *Resolver) Handle(ctx context.Context, scope db.Scope, id string) (Handl
 	return r.handle(ctx, scope, box)
 }
 
-// handle returns the handle of a live sandbox that this server reaches.
+// handle returns the handle of a live sandbox that this server reaches. For one of another machine, it has only what
+// [Elsewhere] promises.
 func (r *Resolver) handle(ctx context.Context, scope db.Scope, box Sandbox) (Handle, error) {
 	env, err := r.Environment(ctx, scope, box.Environment)
 	if err != nil {
 		return Handle{}, err
 	}
-	driver, err := r.gated(ctx, box, env)
+	var driver Driver
+	if r.elsewhere != nil && r.Sandboxes.elsewhere(box) {
+		driver = r.elsewhere.Driver(scope, box) // its server applies the policy
+	} else {
+		driver, err = r.gated(ctx, box, env)
+	}
 	return Handle{Sandbox: box, driver: driver, recipe: env.Recipe.with(box.Defaults), maxima: r.maxima, door: r.door}, err
 }
 

@@ -338,9 +338,10 @@ func TestSandboxesOfTwoMachines(t *testing.T) {
 	if found, _ := filepath.Glob(filepath.Join(cfgs[1].DataDir, "local", "boxes", "*", "box.json")); len(found) > 0 {
 		at = 1
 	}
+	there := cfgs[1-at]
+	t.Run("files and ports are reached from either server", func(t *testing.T) { usesElsewhere(t, cfgs[at], there, thread) })
 	processes[at].Process.Kill()
 	processes[at].Wait()
-	there := cfgs[1-at]
 	t.Run("while that machine is away a command waits, and says so; when it is gone for good another sandbox takes over", func(t *testing.T) {
 		c := client(t, there)
 		command := run(t, c, thread, "echo works")

@@ -1,4 +1,4 @@
--- Owner: internal/command.
+-- Owner: internal/relay.
 
 -- name: AskServer :exec
 insert into server_calls (id, house_id, question) values (@id, @house, @question);

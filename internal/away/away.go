@@ -1,0 +1,219 @@
+// Package away lets every server use the files and ports of sandboxes that only another server reaches, because they are
+// on its machine. That server does what is asked, and keeps its output in a session until this one has fetched it.
+package away
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/jobs"
+	"github.com/arbe-dev/arbe/internal/relay"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+const (
+	// longestWait is how long a call may wait for news.
+	longestWait = 10 * time.Second
+	// mostPiece limits the bytes of one call or reply.
+	mostPiece = 256 << 10
+	// room is how many bytes a session keeps in each direction. Then its program waits.
+	room = 1 << 20
+	// abandonedAfter is how long after its last call a session ends, because its server was killed.
+	abandonedAfter = time.Minute
+	// mostSessions limits the sessions of one server.
+	mostSessions = 500
+)
+
+// Config configures an [Away].
+type Config struct {
+	DB     *db.DB
+	Jobs   *jobs.Jobs
+	Boxes  *sandbox.Resolver
+	Logger *slog.Logger
+	// Servers returns the servers that may be running.
+	Servers func(context.Context) ([]jobs.Server, error)
+}
+
+// Away reaches sandboxes of other machines, and answers the servers there. It is safe for concurrent use.
+type Away struct {
+	config Config
+	relay  *relay.Relay[call, reply]
+
+	mu       sync.Mutex
+	servers  map[string]jobs.Server // by machine, as last found
+	sessions map[sessionKey]*session
+}
+
+// New returns an Away, which the resolver uses from now on. It must be called before [jobs.Jobs.Start].
+func New(c Config) *Away {
+	a := &Away{config: c, servers: map[string]jobs.Server{}, sessions: map[sessionKey]*session{}}
+	a.relay = relay.New(relay.Config[call, reply]{DB: c.DB, Jobs: c.Jobs, Logger: c.Logger, Topic: "sandbox.call", Serve: a.serve, NoReply: errNoReply})
+	c.Boxes.ReachElsewhere(a)
+	return a
+}
+
+var errNoReply = fault.New(fault.Unavailable, "the server on the machine of the sandbox does not answer", "try again")
+
+// op is what a call asks for.
+type op string
+
+const (
+	opFind   op = "find" // whether the server reaches a machine
+	opAsleep op = "asleep"
+	// These begin a session.
+	opExec     op = "exec"
+	opDownload op = "download"
+	opDial     op = "dial"
+	opWake     op = "wake"
+	// These are about a session.
+	opPull op = "pull"
+	opPush op = "push"
+	opEnd  op = "end"
+)
+
+// call is a call to the server of a machine.
+type call struct {
+	Op      op
+	Machine string `json:",omitempty"`
+	Agent   string `json:",omitempty"`
+	Sandbox string `json:",omitempty"`
+	Thread  string `json:",omitempty"`
+
+	// What to run, which file to read, or which port to connect to.
+	Argv    []string          `json:",omitempty"`
+	Dir     string            `json:",omitempty"`
+	Env     map[string]string `json:",omitempty"`
+	Merged  bool              `json:",omitempty"`
+	Timeout time.Duration     `json:",omitempty"`
+	Path    string            `json:",omitempty"`
+	Port    uint16            `json:",omitempty"`
+
+	// Session is chosen by the caller, so that beginning it can be repeated.
+	Session string `json:",omitempty"`
+	// At are the positions up to which the caller has the outputs; for a push, the first one is that of Data.
+	At   [2]int64
+	Data []byte `json:",omitempty"`
+	Last bool   `json:",omitempty"`
+	Wait time.Duration
+}
+
+// reply is the reply to a call.
+type reply struct {
+	Here   bool `json:",omitempty"`
+	Asleep bool `json:",omitempty"`
+	// Out are the next bytes of each output. Done means that nothing follows them.
+	Out  [2][]byte
+	Done bool `json:",omitempty"`
+	// Accepted is the position up to which pushed bytes were accepted.
+	Accepted int64           `json:",omitempty"`
+	Result   *sandbox.Result `json:",omitempty"`
+	Woken    *sandbox.Woken  `json:",omitempty"`
+}
+
+// ask asks the server of a machine.
+func (a *Away) ask(ctx context.Context, scope db.Scope, machine string, c call) (reply, error) {
+	for again := false; ; again = true {
+		server, err := a.serverOf(ctx, scope, machine)
+		if err != nil {
+			return reply{}, err
+		}
+		c.Machine, c.Agent = machine, scope.Agent
+		got, err := a.relay.Ask(ctx, scope, server, c, c.Wait)
+		if err != errNoReply {
+			return got, err
+		}
+		a.mu.Lock()
+		delete(a.servers, machine)
+		a.mu.Unlock()
+		if again {
+			return got, err
+		}
+	}
+}
+
+// serverOf finds a server that reaches a machine.
+func (a *Away) serverOf(ctx context.Context, scope db.Scope, machine string) (jobs.Server, error) {
+	a.mu.Lock()
+	server, known := a.servers[machine]
+	a.mu.Unlock()
+	if known {
+		return server, nil
+	}
+	all, err := a.config.Servers(ctx)
+	if err != nil {
+		return 0, err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	found := make(chan jobs.Server, len(all))
+	var asking sync.WaitGroup
+	for _, server := range all {
+		if server == a.config.Jobs.Server() {
+			continue
+		}
+		asking.Go(func() {
+			if got, err := a.relay.Ask(ctx, scope, server, call{Op: opFind, Machine: machine}, 0); err == nil && got.Here {
+				found <- server
+			}
+		})
+	}
+	go func() { asking.Wait(); close(found) }()
+	select {
+	case server, ok := <-found:
+		if !ok {
+			break
+		}
+		a.mu.Lock()
+		a.servers[machine] = server
+		a.mu.Unlock()
+		return server, nil
+	case <-ctx.Done():
+	}
+	return 0, fault.New(fault.Unavailable, "the machine of the sandbox is offline", "try again when its server is back").Because(ctx.Err())
+}
+
+// serve answers another server.
+func (a *Away) serve(ctx context.Context, scope db.Scope, c call) (r reply, err error) {
+	scope.Agent = c.Agent
+	c.Wait = min(c.Wait, longestWait)
+	if c.Op == opFind {
+		return reply{Here: slices.Contains(a.config.Boxes.MachineIDs(), c.Machine)}, nil
+	}
+	switch key := (sessionKey{scope.House, c.Session}); c.Op {
+	case opPull:
+		if s := a.session(key); s != nil {
+			return s.pull(ctx, c)
+		}
+	case opPush:
+		if s := a.session(key); s != nil {
+			return s.push(ctx, c)
+		}
+	case opEnd:
+		if s := a.session(key); s != nil {
+			a.end(key, s)
+		}
+		return reply{}, nil
+	case opAsleep:
+		h, err := a.config.Boxes.Handle(ctx, scope, c.Sandbox)
+		if err != nil {
+			return reply{}, err
+		}
+		d, err := h.Dialer()
+		if err == nil {
+			r.Asleep, err = d.Asleep(ctx, h.Ref)
+		}
+		return r, err
+	case opExec, opDownload, opDial, opWake:
+		return reply{}, a.begin(ctx, scope, key, c)
+	default:
+		return reply{}, fault.New(fault.Precondition, "the server of the sandbox's machine does not know this call", "use servers of the same version")
+	}
+	return reply{}, errLost
+}
+
+var errLost = fault.New(fault.Unavailable, "the connection to the sandbox was lost", "try again")

@@ -1,0 +1,285 @@
+package away
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// This file is the side of the server that reaches the sandbox.
+
+type sessionKey struct{ house, id string }
+
+// session is a command, a file or a connection that another server uses.
+type session struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	// abandoned ends the session when nobody calls any more.
+	abandoned *time.Timer
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced with each change
+	out     [2]buffer
+	in      buffer
+	done    bool // nothing is written to out any more
+	err     error
+	result  *sandbox.Result
+	woken   *sandbox.Woken
+}
+
+// buffer holds bytes from a position on.
+type buffer struct {
+	from   int64
+	data   []byte
+	closed bool
+}
+
+func (b *buffer) end() int64 { return b.from + int64(len(b.data)) }
+
+// drop forgets the bytes before a position.
+func (b *buffer) drop(before int64) {
+	n := min(max(before-b.from, 0), int64(len(b.data)))
+	b.from, b.data = b.from+n, b.data[n:]
+}
+
+// update changes the session, and tells everybody who waits for a change.
+func (s *session) update(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// await waits until ready returns true, with the session locked; ready is called with the lock. It returns false if ctx or
+// the session ends first.
+func (s *session) await(ctx context.Context, ready func() bool) bool {
+	s.mu.Lock()
+	for !ready() {
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		case <-s.ctx.Done():
+			return false
+		}
+		s.mu.Lock()
+	}
+	return true
+}
+
+// output is one of the outputs as a writer, which waits while there is no room.
+type output struct {
+	s *session
+	n int
+}
+
+// Write fails when the session ends.
+func (w output) Write(p []byte) (n int, err error) {
+	for len(p) > 0 {
+		var piece []byte
+		if !w.s.await(w.s.ctx, func() bool { return len(w.s.out[w.n].data) < room }) {
+			return n, io.ErrClosedPipe
+		}
+		b := &w.s.out[w.n]
+		piece = p[:min(len(p), room-len(b.data))]
+		b.data = append(b.data, piece...)
+		w.s.mu.Unlock()
+		w.s.update(func() {})
+		n, p = n+len(piece), p[len(piece):]
+	}
+	return n, nil
+}
+
+// session returns a session, and keeps it from being abandoned.
+func (a *Away) session(key sessionKey) *session {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.sessions[key]
+	if s != nil {
+		s.abandoned.Reset(abandonedAfter)
+	}
+	return s
+}
+
+func (a *Away) end(key sessionKey, s *session) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.abandoned.Stop()
+	s.cancel()
+	delete(a.sessions, key)
+}
+
+// begin begins a session, unless it has begun.
+func (a *Away) begin(ctx context.Context, scope db.Scope, key sessionKey, c call) error {
+	s := &session{changed: make(chan struct{})}
+	// The session outlives the call.
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	a.mu.Lock()
+	_, begun := a.sessions[key]
+	full := len(a.sessions) >= mostSessions
+	if !begun && !full {
+		s.abandoned = time.AfterFunc(abandonedAfter, func() { a.end(key, s) })
+		a.sessions[key] = s
+	}
+	a.mu.Unlock()
+	switch {
+	case begun:
+		return nil
+	case full:
+		return fault.New(fault.Exhausted, "too many servers use sandboxes of this machine at once", "try again in a moment")
+	}
+	err := a.open(ctx, scope, s, c)
+	if err != nil {
+		a.end(key, s)
+	}
+	return err
+}
+
+// open does what a session is for.
+func (a *Away) open(ctx context.Context, scope db.Scope, s *session, c call) error {
+	if c.Op == opWake {
+		go func() {
+			w, err := a.config.Boxes.Wake(s.ctx, scope, c.Thread)
+			s.update(func() { s.done, s.err, s.woken = true, err, &w })
+		}()
+		return nil
+	}
+	h, err := a.config.Boxes.Handle(ctx, scope, c.Sandbox)
+	if err != nil {
+		return err
+	}
+	used := a.config.Boxes.KeepUsed(s.ctx, scope, h.ID)
+	context.AfterFunc(s.ctx, used)
+	switch c.Op {
+	case opExec:
+		cmd := sandbox.Command{Argv: c.Argv, Dir: c.Dir, Env: c.Env, Merged: c.Merged, Timeout: c.Timeout, Stdout: output{s, 0}}
+		if !c.Merged {
+			cmd.Stderr = output{s, 1}
+		}
+		go func() {
+			got, err := h.Exec(s.ctx, cmd)
+			s.update(func() { s.done, s.err, s.result = true, err, &got })
+		}()
+	case opDownload:
+		file, err := h.Download(s.ctx, c.Path)
+		if err != nil {
+			return err
+		}
+		go s.copy(file)
+	case opDial:
+		d, err := h.Dialer()
+		if err != nil {
+			return err
+		}
+		connecting, stop := context.WithTimeout(ctx, longestWait)
+		defer stop()
+		conn, err := d.Dial(connecting, h.Ref, c.Port)
+		if err != nil {
+			return err
+		}
+		context.AfterFunc(s.ctx, func() { conn.Close() })
+		go s.copy(conn)
+		go s.feed(conn)
+	}
+	return nil
+}
+
+// copy copies what is read to the first output.
+func (s *session) copy(from io.ReadCloser) {
+	stop := context.AfterFunc(s.ctx, func() { from.Close() }) // ends a Read
+	_, err := io.Copy(output{s, 0}, from)
+	s.update(func() { s.done, s.err = true, err })
+	if _, both := from.(sandbox.Conn); !both && stop() { // a connection stays open for its other direction
+		from.Close()
+	}
+}
+
+// feed writes what is pushed to a connection.
+func (s *session) feed(to sandbox.Conn) {
+	for {
+		if !s.await(s.ctx, func() bool { return len(s.in.data) > 0 || s.in.closed }) {
+			return
+		}
+		piece := s.in.data
+		s.mu.Unlock()
+		if len(piece) == 0 {
+			_ = to.CloseWrite() // the other side may have left
+			return
+		}
+		_, err := to.Write(piece)
+		s.update(func() {
+			s.in.drop(s.in.from + int64(len(piece)))
+			s.in.closed = s.in.closed || err != nil
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+// pull returns the outputs after the positions that the caller has.
+func (s *session) pull(ctx context.Context, c call) (r reply, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	s.update(func() {
+		for i := range s.out {
+			s.out[i].drop(c.At[i])
+		}
+	})
+	if !s.await(ctx, func() bool { return s.done || len(s.out[0].data)+len(s.out[1].data) > 0 }) {
+		if s.ctx.Err() != nil {
+			return r, errLost
+		}
+		return r, nil
+	}
+	defer s.mu.Unlock()
+	r.Done = s.done
+	for i, b := range s.out {
+		if b.from != c.At[i] {
+			return reply{}, errLost // the caller is not the one that has the rest
+		}
+		n := min(len(b.data), mostPiece/2)
+		r.Out[i] = append([]byte(nil), b.data[:n]...)
+		r.Done = r.Done && n == len(b.data)
+	}
+	if r.Done && len(r.Out[0])+len(r.Out[1]) == 0 {
+		err = s.err
+	}
+	if r.Done && s.err != nil && err == nil {
+		r.Done = false // the next call returns the error
+	}
+	r.Result, r.Woken = s.result, s.woken
+	return r, err
+}
+
+// push takes bytes for the program.
+func (s *session) push(ctx context.Context, c call) (r reply, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	at := c.At[0]
+	if s.await(ctx, func() bool { return s.in.closed || len(s.in.data) < room || at < s.in.end() }) {
+		s.mu.Unlock()
+	}
+	s.update(func() {
+		skip := s.in.end() - at
+		switch {
+		case skip < 0:
+			err = errLost
+		case s.in.closed && skip < int64(len(c.Data)):
+			err = fault.New(fault.Unavailable, "the program in the sandbox reads no more", "connect again")
+		case len(s.in.data) < room && skip <= int64(len(c.Data)):
+			s.in.data = append(s.in.data, c.Data[skip:]...)
+			s.in.closed = s.in.closed || c.Last
+		}
+		r.Accepted = s.in.end()
+	})
+	return r, err
+}
