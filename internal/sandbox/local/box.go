@@ -107,7 +107,7 @@ func (d *Driver) clearUnfinished(dir string) error {
 		return nil
 	}
 	if _, err := os.Stat(filepath.Join(dir, unfinished)); err == nil {
-		err = removeTree(dir)
+		err = removeMarked(dir)
 		d.cfg.Log.Info("removed a sandbox whose creation or deletion was interrupted", "directory", dir, "error", err)
 		return nil
 	}
@@ -153,7 +153,7 @@ func (b *box) discard(ctx context.Context) error {
 	}
 	b.gone = true
 	b.stop(ctx)
-	err = removeTree(b.dir)
+	err = removeMarked(b.dir)
 	b.leave(err == nil)
 	return err
 }

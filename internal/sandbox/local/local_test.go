@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("ARBE_TEST_KEEPER_DIR"); dir != "" {
 		keeper(dir)
 	}
+	if dir := os.Getenv("ARBE_TEST_CREATOR_DIR"); dir != "" {
+		creator(dir)
+	}
 	os.Exit(m.Run())
 }
 

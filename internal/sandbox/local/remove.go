@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,6 +46,32 @@ func removeTree(dir string) error {
 			return err
 		}
 	}
+}
+
+// removeMarked removes the directory of an unfinished box. The mark is the last file to go: a server that finds neither
+// the mark nor a record takes the files for somebody's and keeps them.
+func removeMarked(dir string) error {
+	names, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range names {
+		name := filepath.Join(dir, entry.Name())
+		switch {
+		case entry.Name() == unfinished:
+		case entry.IsDir():
+			err = removeTree(name)
+		default:
+			err = os.Remove(name)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return removeTree(dir)
 }
 
 // removeIn removes the file or directory at a path below a root, if there is one. Links on the way do not lead out of
