@@ -28,6 +28,9 @@ type Inspection struct {
 	// Bytes is the size of the database. Parts are the parts that grow, the largest first.
 	Bytes int64
 	Parts []Part
+	// Fullest is the house whose logs are the largest, and LogBytes their size; empty if no log was measured.
+	Fullest  string
+	LogBytes int64
 	// Role is the role of the servers; empty if none has started yet. Excess describes the rights that it must not
 	// have; empty if its rights are correct.
 	Role, Excess string
@@ -46,7 +49,7 @@ func Inspect(ctx context.Context, ownerURL string) (in Inspection, err error) {
 		return in, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	for _, look := range []func(context.Context, *pgx.Conn) error{in.server, in.migrations, in.sizes, in.role} {
+	for _, look := range []func(context.Context, *pgx.Conn) error{in.server, in.migrations, in.sizes, in.logs, in.role} {
 		if err := look(ctx, conn); err != nil {
 			return in, Explain(err)
 		}
@@ -106,6 +109,18 @@ func (in *Inspection) sizes(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	in.Parts, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Part])
+	return err
+}
+
+func (in *Inspection) logs(ctx context.Context, conn *pgx.Conn) error {
+	var measured bool
+	if err := conn.QueryRow(ctx, "select to_regclass('public.log_sizes') is not null").Scan(&measured); err != nil || !measured {
+		return err
+	}
+	err := conn.QueryRow(ctx, "select house_id, sum(bytes)::bigint from public.log_sizes group by 1 order by 2 desc limit 1").Scan(&in.Fullest, &in.LogBytes)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
 	return err
 }
 

@@ -620,6 +620,17 @@ begin
   return false;
 end $$;
 
+CREATE FUNCTION public.drop_expired(p_before timestamp with time zone, p_most integer) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare n bigint;
+begin
+  delete from public.expired x where (x.kind, x.id) in (select e.kind, e.id from public.expired e where e.at < p_before order by e.at limit p_most);
+  get diagnostics n = row_count;
+  return n;
+end $$;
+
 CREATE FUNCTION public.due_blobs(p_most integer) RETURNS TABLE(house_id text, id text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -1019,12 +1030,37 @@ CREATE FUNCTION public.live_sandboxes(p_provider text, p_machines text[], p_afte
     limit p_most
 $$;
 
+CREATE FUNCTION public.log_bytes(OUT total bigint, OUT most bigint) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  select coalesce(sum(h.bytes), 0), coalesce(max(h.bytes), 0) into total, most
+  from (select sum(l.bytes) as bytes from public.log_sizes l group by l.house_id) h;
+end $$;
+
 CREATE FUNCTION public.login_identity_of(p_issuer text, p_subject text) RETURNS uuid
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
     AS $$
   select agent_id from login_identities where issuer = p_issuer and subject = p_subject
 $$;
+
+CREATE FUNCTION public.measure_logs(p_streams bigint[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform pg_advisory_xact_lock(hashtext('arbe.log_sizes'));
+  insert into public.log_sizes as l (stream_id, house_id, upto, entries, bytes)
+  select s.id, s.house_id, n.upto, n.entries, n.bytes from public.streams s
+  left join public.log_sizes had on had.stream_id = s.id
+  cross join lateral (
+    select max(e.seq) as upto, count(*) as entries, sum(pg_column_size(e.payload) + 100) as bytes
+    from public.entries e where e.stream_id = s.id and e.seq > coalesce(had.upto, 0)) n
+  where s.id = any(p_streams) and n.entries > 0
+  on conflict (stream_id) do update set upto = excluded.upto, entries = l.entries + excluded.entries, bytes = l.bytes + excluded.bytes;
+end $$;
 
 CREATE FUNCTION public.memberships_of(p_kinds text[], p_ids text[], p_agents uuid[]) RETURNS TABLE(which bigint, agent_id uuid, house_id text, role text, joined_at timestamp with time zone, thread_id text, holder uuid, epoch bigint)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -2582,6 +2618,20 @@ COMMENT ON TABLE public.invites IS 'Whoever has the token may join the house, on
 
 COMMENT ON COLUMN public.invites.note IS 'Whom it is for, as its owner wrote it; empty if nothing was written.';
 
+CREATE TABLE public.log_sizes (
+    stream_id bigint NOT NULL,
+    house_id text NOT NULL,
+    upto bigint NOT NULL,
+    entries bigint NOT NULL,
+    bytes bigint NOT NULL
+);
+
+COMMENT ON TABLE public.log_sizes IS 'How large each log was when it was last measured: seconds after its last entry.';
+
+COMMENT ON COLUMN public.log_sizes.upto IS 'The last entry that was counted.';
+
+COMMENT ON COLUMN public.log_sizes.bytes IS 'What the entries take in the database, compressed, with 100 bytes for each entry''s other columns.';
+
 CREATE TABLE public.login_identities (
     issuer text NOT NULL,
     subject text NOT NULL,
@@ -3484,6 +3534,9 @@ ALTER TABLE ONLY public.invites
 ALTER TABLE ONLY public.invites
     ADD CONSTRAINT invites_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.log_sizes
+    ADD CONSTRAINT log_sizes_pkey PRIMARY KEY (stream_id);
+
 ALTER TABLE ONLY public.login_identities
     ADD CONSTRAINT login_identities_issuer_agent_id_key UNIQUE (issuer, agent_id);
 
@@ -3701,6 +3754,8 @@ CREATE INDEX entry_words_search ON public.entry_words USING gin (words) WITH (gi
 
 CREATE INDEX environments_secret_bindings_idx ON public.environments USING gin (secret_bindings);
 
+CREATE INDEX expired_at ON public.expired USING btree (at);
+
 CREATE INDEX expired_house_id_idx ON public.expired USING btree (house_id);
 
 CREATE INDEX group_roles_agent_id_idx ON public.group_roles USING btree (agent_id);
@@ -3716,6 +3771,8 @@ CREATE INDEX houses_with_retention ON public.houses USING btree (id) WHERE ((kee
 CREATE INDEX invites_house_id_created_at_id_idx ON public.invites USING btree (house_id, created_at, id);
 
 CREATE INDEX invites_house_id_created_by_idx ON public.invites USING btree (house_id, created_by);
+
+CREATE INDEX log_sizes_of_house ON public.log_sizes USING btree (house_id) INCLUDE (entries, bytes);
 
 CREATE INDEX login_identities_agent_id_idx ON public.login_identities USING btree (agent_id);
 
@@ -4192,6 +4249,9 @@ ALTER TABLE ONLY public.invites
 ALTER TABLE ONLY public.invites
     ADD CONSTRAINT invites_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.log_sizes
+    ADD CONSTRAINT log_sizes_house_id_stream_id_fkey FOREIGN KEY (house_id, stream_id) REFERENCES public.streams(house_id, id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.login_identities
     ADD CONSTRAINT login_identities_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
 
@@ -4385,6 +4445,8 @@ CREATE POLICY installation ON public.signing_keys TO arbe_app USING ((public.cur
 
 ALTER TABLE public.invites ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.log_sizes ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.login_identities ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.login_links ENABLE ROW LEVEL SECURITY;
@@ -4516,6 +4578,8 @@ CREATE POLICY tenant ON public.house_keys TO arbe_app USING (((house_id = public
 CREATE POLICY tenant ON public.houses TO arbe_app USING ((id = public.current_house())) WITH CHECK ((id = public.current_house()));
 
 CREATE POLICY tenant ON public.invites TO arbe_app USING ((house_id = public.current_house()));
+
+CREATE POLICY tenant ON public.log_sizes FOR SELECT TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.member_spending TO arbe_app USING ((house_id = public.current_house()));
 
@@ -4675,6 +4739,9 @@ REVOKE ALL ON FUNCTION public.discard_blob() FROM PUBLIC;
 REVOKE ALL ON FUNCTION public.discard_upload(p_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.discard_upload(p_id text) TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.drop_expired(p_before timestamp with time zone, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.drop_expired(p_before timestamp with time zone, p_most integer) TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.due_blobs(p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.due_blobs(p_most integer) TO arbe_app;
 
@@ -4758,8 +4825,14 @@ REVOKE ALL ON FUNCTION public.link_new_stream() FROM PUBLIC;
 REVOKE ALL ON FUNCTION public.live_sandboxes(p_provider text, p_machines text[], p_after text, p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.live_sandboxes(p_provider text, p_machines text[], p_after text, p_most integer) TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.log_bytes(OUT total bigint, OUT most bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.log_bytes(OUT total bigint, OUT most bigint) TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.login_identity_of(p_issuer text, p_subject text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.login_identity_of(p_issuer text, p_subject text) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.measure_logs(p_streams bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.measure_logs(p_streams bigint[]) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.memberships_of(p_kinds text[], p_ids text[], p_agents uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.memberships_of(p_kinds text[], p_ids text[], p_agents uuid[]) TO arbe_app;
@@ -5006,6 +5079,8 @@ GRANT SELECT,INSERT,DELETE ON TABLE public.invites TO arbe_app;
 GRANT UPDATE(used_at) ON TABLE public.invites TO arbe_app;
 
 GRANT UPDATE(revoked_at) ON TABLE public.invites TO arbe_app;
+
+GRANT SELECT ON TABLE public.log_sizes TO arbe_app;
 
 GRANT SELECT,INSERT ON TABLE public.login_identities TO arbe_app;
 

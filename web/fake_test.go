@@ -330,6 +330,9 @@ func (s houses) GetHouse(_ context.Context, req *arbev1.GetHouseRequest) (*arbev
 		return nil, refused(connect.CodeNotFound, "there is no house "+req.Id, "list your houses")
 	}
 	res := &arbev1.GetHouseResponse{House: s.f.house}
+	if req.Usage {
+		res.Logs = &arbev1.HouseLogs{Entries: 1234, Bytes: 3 << 20, BytesLimit: 20 << 30}
+	}
 	if p := req.Preview; p != nil { // it finds as many old threads and artifacts as the fake is told
 		s.f.mu.Lock()
 		defer s.f.mu.Unlock()

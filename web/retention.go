@@ -23,7 +23,12 @@ func (a *app) retention(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *app) retentionView(r *http.Request) (v retentionView, err error) {
-	if v.Layout, err = a.layoutOf(r, r.PathValue("house"), inSettings); err == nil {
+	if v.Layout, err = a.layoutOf(r, r.PathValue("house"), inSettings); err != nil {
+		return v, err
+	}
+	res, err := a.services.houses.GetHouse(r.Context(), &arbev1.GetHouseRequest{Id: r.PathValue("house"), Usage: true})
+	if err == nil {
+		v.Logs = logsWords(res.GetLogs())
 		v.Threads, v.Artifacts = dayField(v.Layout.House.Retention.GetThreadsDays()), dayField(v.Layout.House.Retention.GetArtifactsDays())
 	}
 	return v, err

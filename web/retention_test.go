@@ -50,7 +50,7 @@ func TestARetentionIsSetKnowingWhatItDeletes(t *testing.T) {
 	}
 	contains(t, set("soon", "7", "true", http.StatusBadRequest), "This is not a number of days.", `value="soon"`)
 	_, text = in.get(page)
-	contains(t, text, `value="30"`, `value="7"`)
+	contains(t, text, `value="30"`, `value="7"`, "Its logs have 1,234 entries and 3.0 MiB of 20.0 GiB.")
 	lacks(t, text, "Save and delete them")
 }
 

@@ -7,9 +7,20 @@ type retentionView struct {
 	Layout layout
 	// Threads and Artifacts are the fields of the form: days, or empty for what is kept.
 	Threads, Artifacts string
+	// Logs is the size of the house's logs, in words.
+	Logs string
 	// Old is what the form would delete at once; nil if nobody has asked.
 	Old      *arbev1.RetentionPreview
 	Problems problems
+}
+
+// logsWords says how large the logs of a house are.
+func logsWords(logs *arbev1.HouseLogs) string {
+	one := " entries"
+	if logs.GetEntries() == 1 {
+		one = " entry"
+	}
+	return "Its logs have " + grouped(int(logs.GetEntries())) + one + " and " + bytesText(logs.GetBytes()) + " of " + bytesText(logs.GetBytesLimit()) + "."
 }
 
 func dayField(days int32) string {

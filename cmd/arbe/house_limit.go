@@ -56,7 +56,7 @@ func houseLimit(a *app) *cobra.Command {
 					return err
 				}
 			}
-			return a.show(id, viewLimit(got), func() string { return limitWords(got.GetUsedToday()) })
+			return a.show(id, viewLimit(got), func() string { return limitWords(got.GetUsedToday()) + logWords(got.GetLogs()) })
 		}),
 	}
 	a.houseFlag(cmd, &house)
@@ -103,6 +103,10 @@ type limitView struct {
 	// Member is what follows from the caller's messages; 0 as its limit means no limit.
 	Member      float64 `json:"member_usd_today"`
 	MemberLimit float64 `json:"member_usd_day"`
+	// The size of the house's logs in the database, and their quota.
+	LogEntries    int64 `json:"log_entries"`
+	LogBytes      int64 `json:"log_bytes"`
+	LogBytesLimit int64 `json:"log_bytes_limit"`
 }
 
 func viewLimit(got *arbev1.GetHouseResponse) limitView {
@@ -112,7 +116,16 @@ func viewLimit(got *arbev1.GetHouseResponse) limitView {
 		Used: used.GetUsd(), Unknown: used.GetUsdUnknown(), Calls: used.GetCalls(), Shared: used.GetSharedUsd(), Person: used.GetPersonUsd(),
 		PersonLimit: used.GetPersonUsdLimit(), InstallationLimit: used.GetInstallationUsdLimit(), InstallationSpent: used.GetInstallationSpent(),
 		Member: used.GetMemberUsd(), MemberLimit: used.GetMemberUsdLimit(),
+		LogEntries: got.GetLogs().GetEntries(), LogBytes: got.GetLogs().GetBytes(), LogBytesLimit: got.GetLogs().GetBytesLimit(),
 	}
+}
+
+// logWords describes the size of the logs of a house. It is empty for a server that does not tell.
+func logWords(logs *arbev1.HouseLogs) string {
+	if logs == nil {
+		return ""
+	}
+	return fmt.Sprintf("\nlogs: %s of %s, %d entries", diskText(logs.GetBytes()), diskText(logs.GetBytesLimit()), logs.GetEntries())
 }
 
 // limitWords describes the spending of a house.

@@ -72,3 +72,15 @@ delete from file_edits where turn_id = @turn_id and step <> @step;
 -- The texts in the edits at some positions.
 select coalesce(e.payload ->> 'text', '')::text as text from entries e join streams s on s.id = e.stream_id
 where s.house_id = @house_id and s.name = @stream and e.seq = any (@seqs::bigint[]) and e.type = 'signal.chat.edited';
+
+-- name: MeasureLogs :exec
+-- Counts what was appended to logs since they were last measured.
+select measure_logs(@ids::bigint[]);
+
+-- name: HouseLogs :one
+-- How large the logs of a house were when they were last measured.
+select coalesce(sum(entries), 0)::bigint as entries, coalesce(sum(bytes), 0)::bigint as bytes from log_sizes where house_id = @house_id;
+
+-- name: LogBytes :one
+-- How large all logs are together, and those of the house that has most.
+select total::bigint, most::bigint from log_bytes();

@@ -47,3 +47,7 @@ select set_config('app.via', encode('retention', 'hex') || ':', true);
 -- name: ExpiredAfter :one
 -- How many days something was kept that retention deleted. Returns no row if it deleted no such thing of the agent's houses.
 select days from expired where kind = @kind and id = @id;
+
+-- name: DropExpired :one
+-- Deletes marks that are older than a time, of all houses, and returns how many.
+select drop_expired(@before, @max_rows)::bigint;

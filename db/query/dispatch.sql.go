@@ -169,6 +169,23 @@ func (q *Queries) ForgetFileEdits(ctx context.Context, db DBTX, turnID string, s
 	return err
 }
 
+const houseLogs = `-- name: HouseLogs :one
+select coalesce(sum(entries), 0)::bigint as entries, coalesce(sum(bytes), 0)::bigint as bytes from log_sizes where house_id = $1
+`
+
+type HouseLogsRow struct {
+	Entries int64
+	Bytes   int64
+}
+
+// How large the logs of a house were when they were last measured.
+func (q *Queries) HouseLogs(ctx context.Context, db DBTX, houseID string) (HouseLogsRow, error) {
+	row := db.QueryRow(ctx, houseLogs, houseID)
+	var i HouseLogsRow
+	err := row.Scan(&i.Entries, &i.Bytes)
+	return i, err
+}
+
 const indexNext = `-- name: IndexNext :many
 select index_next($1::bigint[], $2::int)::bigint as stream_id
 `
@@ -254,6 +271,23 @@ func (q *Queries) ListServers(ctx context.Context, db DBTX) ([]ListServersRow, e
 	return items, nil
 }
 
+const logBytes = `-- name: LogBytes :one
+select total::bigint, most::bigint from log_bytes()
+`
+
+type LogBytesRow struct {
+	Total int64
+	Most  int64
+}
+
+// How large all logs are together, and those of the house that has most.
+func (q *Queries) LogBytes(ctx context.Context, db DBTX) (LogBytesRow, error) {
+	row := db.QueryRow(ctx, logBytes)
+	var i LogBytesRow
+	err := row.Scan(&i.Total, &i.Most)
+	return i, err
+}
+
 const markServerAlive = `-- name: MarkServerAlive :exec
 update servers set dead_at = null where key = $1
 `
@@ -269,6 +303,16 @@ update servers set dead_at = coalesce(dead_at, now()) where key = $1
 
 func (q *Queries) MarkServerDead(ctx context.Context, db DBTX, key int64) error {
 	_, err := db.Exec(ctx, markServerDead, key)
+	return err
+}
+
+const measureLogs = `-- name: MeasureLogs :exec
+select measure_logs($1::bigint[])
+`
+
+// Counts what was appended to logs since they were last measured.
+func (q *Queries) MeasureLogs(ctx context.Context, db DBTX, ids []int64) error {
+	_, err := db.Exec(ctx, measureLogs, ids)
 	return err
 }
 

@@ -379,6 +379,17 @@ type Invite struct {
 	RevokedAt *time.Time
 }
 
+// How large each log was when it was last measured: seconds after its last entry.
+type LogSize struct {
+	StreamID int64
+	HouseID  string
+	// The last entry that was counted.
+	Upto    int64
+	Entries int64
+	// What the entries take in the database, compressed, with 100 bytes for each entry's other columns.
+	Bytes int64
+}
+
 // Who logs in with which account of a provider. Only the issuer and the subject identify an account: addresses get new owners.
 type LoginIdentity struct {
 	Issuer  string

@@ -31,6 +31,18 @@ func (q *Queries) CountStale(ctx context.Context, db DBTX, houseID string, threa
 	return i, err
 }
 
+const dropExpired = `-- name: DropExpired :one
+select drop_expired($1, $2)::bigint
+`
+
+// Deletes marks that are older than a time, of all houses, and returns how many.
+func (q *Queries) DropExpired(ctx context.Context, db DBTX, before time.Time, maxRows int32) (int64, error) {
+	row := db.QueryRow(ctx, dropExpired, before, maxRows)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const expireArtifacts = `-- name: ExpireArtifacts :execrows
 with gone as (
   delete from artifacts a where a.id = any (array(select id from stale_artifacts($2, $3) limit $4)) returning a.id, a.house_id)

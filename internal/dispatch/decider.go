@@ -55,6 +55,7 @@ type decider struct {
 	jobs   *jobs.Jobs
 	logger *slog.Logger
 	saidIn *saidIn
+	logs   *logSizes
 	choose Selector
 	// requestTurn is [Dispatcher.requestTurnTx].
 	requestTurn func(context.Context, pgx.Tx, stream.Ref, turn.Request) (string, error)
@@ -80,9 +81,10 @@ func (c *decider) in(ctx context.Context, f func(pgx.Tx) error) error {
 	return c.db.In(ctx, db.Scope{}, f)
 }
 
-// Committed records that a thread's log has new entries. Other logs are ignored. It must not decide anything itself, because
+// Committed records that a log has grown, and that a thread's log has new entries. It must not decide anything itself, because
 // the log's committer calls it and would wait.
 func (c *decider) Committed(ref stream.Ref, id int64) {
+	c.logs.grew(id)
 	if isThreads(ref) {
 		c.news.add(id, ref)
 	}

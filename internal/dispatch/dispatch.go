@@ -52,6 +52,8 @@ type Config struct {
 	// the sandbox keeps it for the next server too. Beyond the limit, only the beginning of an output is kept. Defaults to
 	// [command.DefaultSpoolSize].
 	SpoolSize int64
+	// LogQuota limits the logs of a house, in bytes as the database stores them. Defaults to [DefaultLogQuota].
+	LogQuota int64
 	// Bots configures the turns of bots. DB, Log, Logger, Tools, Queue, Setting, Park and Files are set by the dispatcher. It
 	// may be zero if no turns are requested.
 	Bots turn.Config
@@ -98,6 +100,7 @@ type Dispatcher struct {
 	output  *fair.Output
 	// saidIn is nil if nothing is traced.
 	saidIn *saidIn
+	logs   *logSizes
 	// chooser is nil if another Selector chooses.
 	chooser *chooser
 	// bots runs the turns of bots.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
@@ -51,4 +52,15 @@ func (d *Dispatcher) RunTool(ctx context.Context, name string, c turn.Call) (tur
 		}
 	}
 	return turn.Result{}, errors.New("there is no tool " + name)
+}
+
+// MeasuredLogs measures the logs of all houses now, and returns the size of those of a house.
+func (d *Dispatcher) MeasuredLogs(ctx context.Context, scope db.Scope) (LogsUsed, error) {
+	if err := d.logs.measure(ctx); err != nil {
+		return LogsUsed{}, err
+	}
+	d.logs.mu.Lock()
+	clear(d.logs.known)
+	d.logs.mu.Unlock()
+	return d.logs.used(ctx, scope.House)
 }

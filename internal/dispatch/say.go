@@ -75,6 +75,9 @@ func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, dr
 	if err := entry.Check(draft, entry.Anyone); err != nil {
 		return entry.Entry{}, err
 	}
+	if err := d.MayGrow(ctx, by.Scope); err != nil {
+		return entry.Entry{}, err
+	}
 	if agent, task, is, err := by.delegation(ctx, draft, literal); is || err != nil {
 		if err != nil {
 			return entry.Entry{}, err
@@ -111,6 +114,9 @@ func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, dr
 func (d *Dispatcher) SayAll(ctx context.Context, by Speaker, threadID string, w stream.Write, literal []bool) (done stream.Written, err error) {
 	ctx, span := trace.Start(ctx, trace.Internal, "say")
 	defer func() { span.End(err) }()
+	if err := d.MayGrow(ctx, by.Scope); err != nil {
+		return done, err
+	}
 	said, err := d.interpret(ctx, by, threadID, w.Content, literal)
 	if err != nil {
 		return done, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"github.com/arbe-dev/arbe/internal/away"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
@@ -25,7 +26,7 @@ import (
 func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	c.foreground = cmp.Or(c.foreground, foreground)
 	d := &Dispatcher{
-		db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults(), output: fair.NewOutput(), saidIn: newSaidIn(c.Jobs.Tracer),
+		db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults(), output: fair.NewOutput(), saidIn: newSaidIn(c.Jobs.Tracer), logs: newLogSizes(c.DB, c.Logger, cmp.Or(c.LogQuota, DefaultLogQuota)),
 		stopHeartbeat: func() {},
 	}
 	queue := c.Jobs
@@ -65,8 +66,11 @@ func (d *Dispatcher) begin(ctx context.Context) (err error) {
 		return err
 	}
 	stopTouching, stopTending := d.boxes.KeepTouched(ctx, d.logger), d.boxes.Tend(ctx)
-	d.stopHeartbeat = func() { stopTending(); stopTouching() }
-	deciding := &decider{db: d.db, log: d.log, jobs: d.Jobs, logger: d.logger, saidIn: d.saidIn, choose: d.config.Select, requestTurn: d.requestTurnTx}
+	measuring, stopMeasuring := context.WithCancel(context.WithoutCancel(ctx))
+	var measured sync.WaitGroup
+	measured.Go(func() { d.logs.run(measuring) })
+	d.stopHeartbeat = func() { stopMeasuring(); measured.Wait(); stopTending(); stopTouching() }
+	deciding := &decider{db: d.db, log: d.log, jobs: d.Jobs, logger: d.logger, saidIn: d.saidIn, logs: d.logs, choose: d.config.Select, requestTurn: d.requestTurnTx}
 	if err := deciding.start(ctx); err != nil {
 		return err
 	}

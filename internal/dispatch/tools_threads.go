@@ -158,6 +158,9 @@ func (d *Dispatcher) sayOnce(ctx context.Context, c turn.Call, th thread.Thread,
 	if err := entry.Check(draft, entry.Server); err != nil {
 		return err
 	}
+	if err := d.MayGrow(ctx, c.Scope); err != nil {
+		return err
+	}
 	d.saidIn.note(ctx, th.Stream(), []entry.Draft{draft})
 	entries, err := d.log.Append(ctx, th.Stream(), draft)
 	if err != nil {

@@ -53,6 +53,11 @@ func (d *Door) append(r request, w stream.Write, literal []bool) (stream.Written
 				w.Content[i] = entry.Confine(draft)
 			}
 		}
+		if d.Dispatcher != nil {
+			if err := d.Dispatcher.MayGrow(r.Context(), db.Scope{House: r.ref.House, Agent: r.agent}); err != nil {
+				return stream.Written{}, err
+			}
+		}
 		return d.Log.Write(r.Context(), r.ref, w)
 	}
 	by := dispatch.Speaker{Scope: db.Scope{House: r.ref.House, Agent: r.agent}, MayRun: r.mayRun, Confined: r.confined}

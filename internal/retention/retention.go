@@ -25,6 +25,9 @@ const (
 // MaxDays is the longest time that can be set, in days.
 const MaxDays = 3650
 
+// MarksKept is how long a link to something that was deleted says why.
+const MarksKept = 400 * 24 * time.Hour
+
 // batch limits what one transaction deletes, and perSweep the threads of a house that one sweep deletes: each is a transaction.
 const batch, perSweep = 1000, 1000
 
@@ -77,7 +80,7 @@ func before(days int) time.Time {
 	return time.Now().AddDate(0, 0, -days)
 }
 
-// Sweep deletes what is old in all houses. One house that fails does not keep the others from it.
+// Sweep deletes what is old in all houses, and marks older than [MarksKept]. One house that fails does not keep the others from it.
 func (r *Retention) Sweep(ctx context.Context) error {
 	var houses []string
 	err := r.DB.In(ctx, db.Scope{}, func(tx pgx.Tx) (err error) {
@@ -87,12 +90,29 @@ func (r *Retention) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.dropMarks(ctx, time.Now().Add(-MarksKept)); err != nil {
+		return err
+	}
 	for _, house := range houses {
 		if err := r.sweep(ctx, db.Scope{House: house}); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			r.Logger.WarnContext(ctx, "the retention of a house failed, and is tried again in an hour", "house", house, "error", fault.From(err).Detail())
+		}
+	}
+	return nil
+}
+
+// dropMarks deletes the marks of what was deleted before a time. Otherwise they would grow for ever.
+func (r *Retention) dropMarks(ctx context.Context, before time.Time) error {
+	for n := int64(batch); n == batch; {
+		err := r.DB.In(ctx, db.Scope{}, func(tx pgx.Tx) (err error) {
+			n, err = r.q.DropExpired(ctx, tx, before, batch)
+			return err
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -55,6 +55,9 @@ func (s *houseService) GetHouse(ctx context.Context, req *arbev1.GetHouseRequest
 			InstallationUsdLimit: dollars(budget.DayMicros), InstallationSpent: budget.DayMicros > 0 && used.InstallationMicros >= budget.DayMicros,
 			MemberUsd: dollars(used.MemberMicros), MemberUsdLimit: limits.MemberUSDDay,
 		}
+		if res.Logs, err = s.logs(ctx, scope); err != nil {
+			return nil, err
+		}
 	}
 	if p := req.GetPreview(); p != nil {
 		if scope, err = s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetId())); err != nil {
@@ -67,6 +70,14 @@ func (s *houseService) GetHouse(ctx context.Context, req *arbev1.GetHouseRequest
 		res.Preview = &arbev1.RetentionPreview{Threads: old.Threads, Artifacts: old.Artifacts, ArtifactBytes: old.ArtifactBytes}
 	}
 	return res, nil
+}
+
+func (s *houseService) logs(ctx context.Context, scope db.Scope) (*arbev1.HouseLogs, error) {
+	used, most, err := s.Dispatcher.Logs(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.HouseLogs{Entries: used.Entries, Bytes: used.Bytes, BytesLimit: most}, nil
 }
 
 func (s *houseService) ListHouses(ctx context.Context, req *arbev1.ListHousesRequest) (*arbev1.ListHousesResponse, error) {

@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/retention"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -176,5 +177,27 @@ func TestOldArtifactsAreDeletedIfTheHouseWantsIt(t *testing.T) {
 	defer res.Body.Close()
 	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusNotFound || !strings.Contains(string(text), why) {
 		t.Errorf("its bytes are answered with %d: %s %v", res.StatusCode, text, err)
+	}
+}
+
+// A link to something that was deleted says why for more than a year. Then its mark goes, so that marks do not grow for ever.
+func TestMarksOfWhatRetentionDeletedEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	days := int(retention.MarksKept.Hours() / 24)
+	for id, age := range map[string]int{"tooold": days + 1, "stillold": days - 1} {
+		b.exec(t, "insert into expired (kind, id, house_id, days, at) values ('thread', $1, $2, 30, now() - make_interval(days => $3))", id, ada.house.Id, age)
+	}
+	b.exec(t, "insert into expired (kind, id, house_id, days, at) select 'artifact', 'many' || n, $1, 30, now() - make_interval(days => $2) from generate_series(1, 2500) n", ada.house.Id, days+2)
+	must(t, b.dispatcher.Retention.Sweep(t.Context())) // although no house has a retention now
+	if left := ask[[]string](t, b, "select array_agg(id) from expired where house_id = $1", ada.house.Id); !slices.Equal(left, []string{"stillold"}) {
+		t.Errorf("these marks are left: %d, %.200v", len(left), left)
+	}
+	for id, says := range map[string]bool{"tooold": false, "stillold": true} {
+		_, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: id})
+		if connect.CodeOf(err) != connect.CodeNotFound || strings.Contains(err.Error(), "retention") != says {
+			t.Errorf("a link to %s is answered with %v", id, err)
+		}
 	}
 }

@@ -17,6 +17,9 @@ func (s *runService) Delegate(ctx context.Context, req *arbev1.DelegateRequest) 
 	if err != nil {
 		return nil, err
 	}
+	if err := s.Dispatcher.MayGrow(ctx, scope); err != nil {
+		return nil, err
+	}
 	made, err := s.Dispatcher.Runs.Spawn(ctx, scope, run.Task{
 		ID: req.GetOnce(), Parent: req.GetParentThreadId(), Text: req.GetTask(), Agent: req.GetAgent(), Environment: req.GetEnvironmentId(), Sandbox: req.GetSandbox(),
 	})

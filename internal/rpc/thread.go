@@ -139,6 +139,9 @@ func (s *threadService) RunCommand(ctx context.Context, req *arbev1.RunCommandRe
 	if err != nil {
 		return nil, err
 	}
+	if err := s.Dispatcher.MayGrow(ctx, scope); err != nil {
+		return nil, err
+	}
 	said, err := s.Dispatcher.Commands.Run(ctx, scope, req.GetThreadId(), req.GetId(), entry.Command{
 		Command: req.GetCommand(), Argv: req.GetArgv().GetArgs(), EnvironmentID: req.GetEnvironmentId(),
 		TimeoutMS: milliseconds(req.GetTimeout()), Separate: req.GetSeparate(), Input: req.GetInput(),

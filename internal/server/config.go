@@ -92,6 +92,8 @@ type Config struct {
 	// ArtifactMaxSize limits one artifact, ArtifactQuota all artifacts of a house together, and PersonArtifactQuota the
 	// artifacts of all houses of one person, in bytes.
 	ArtifactMaxSize, ArtifactQuota, PersonArtifactQuota int64
+	// LogQuota limits the logs of a house, in bytes as the database stores them.
+	LogQuota int64
 	// SpoolSize limits the output of running commands on this server's disk, in bytes. Long output is stored twice, so that
 	// it survives the server. Beyond the limit, only the beginning of an output becomes an artifact.
 	SpoolSize int64

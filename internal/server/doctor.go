@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
 )
@@ -196,6 +197,7 @@ func (c Config) examineGrowth(ctx context.Context) (found []Finding) {
 				parts = append(parts, p.Name+" "+bytesText(p.Bytes))
 			}
 			found = append(found, Finding{"growth of the database", Fine, bytesText(in.Bytes) + ": " + strings.Join(parts, ", "), ""})
+			found = append(found, c.logsOf(in)...)
 		}
 	}
 	blobs := filepath.Join(c.DataDir, "blobs")
@@ -216,6 +218,22 @@ func (c Config) examineGrowth(ctx context.Context) (found []Finding) {
 		found = append(found, Finding{"growth of the disk", Fine, strings.Join(parts, ", "), ""})
 	}
 	return found
+}
+
+// logsOf says how near the house with the largest logs is to its quota.
+func (c Config) logsOf(in db.Inspection) []Finding {
+	quota := cmp.Or(c.LogQuota, dispatch.DefaultLogQuota)
+	f := Finding{"logs of houses", Fine, fmt.Sprintf("the largest logs are those of the house %s: %s of %s", in.Fullest, bytesText(in.LogBytes), bytesText(quota)), ""}
+	const next = "raise log_quota if the database's disk has room, or ask an owner of the house to delete threads or to set arbe house retention"
+	switch {
+	case in.Fullest == "":
+		return nil
+	case in.LogBytes >= quota:
+		f.Status, f.Says, f.Next = Problem, f.Says+", so that nothing new can be said there", next
+	case in.LogBytes >= quota/5*4:
+		f.Status, f.Next = Warning, next
+	}
+	return []Finding{f}
 }
 
 // measure returns the disk space of the files in a directory, and whether it could count all of them in time.

@@ -226,7 +226,7 @@ func (m *metrics) collect(s sources) {
 			}, func() float64 { return float64(counts.Running()) }))
 		}
 	}
-	m.registry.MustRegister(jobCounts{s.dispatcher}, &stored{database: s.database}, occupied{s.drivers})
+	m.registry.MustRegister(jobCounts{s.dispatcher}, &stored{database: s.database, dispatcher: s.dispatcher}, occupied{s.drivers})
 }
 
 // occupied measures the disk space that local sandboxes and cached environments use on this server's machines.
@@ -326,20 +326,28 @@ const measureStoredEvery = 5 * time.Minute
 
 // stored measures the storage of all servers of the database.
 type stored struct {
-	database *db.DB
+	database   *db.DB
+	dispatcher *dispatch.Dispatcher
 
 	mu             sync.Mutex
 	measured       time.Time
 	artifacts, all float64
+	logs, mostLogs float64
 }
 
 var (
 	artifactBytesDesc = prometheus.NewDesc("arbe_artifact_bytes", "Bytes of artifacts of all houses, each content of a house once. At most five minutes old.", nil, nil)
+	logBytesDesc      = prometheus.NewDesc("arbe_log_bytes", "Bytes of entries of all logs in the database, compressed. At most five minutes old.", nil, nil)
+	mostLogBytesDesc  = prometheus.NewDesc("arbe_log_bytes_of_largest_house", "The same of the house that has most. Its quota is log_quota. At most five minutes old.", nil, nil)
 	databaseBytesDesc = prometheus.NewDesc("arbe_database_bytes", "Bytes that the database takes on its disk. At most five minutes old.", nil, nil)
 )
 
 // Describe and Collect make it a [prometheus.Collector].
-func (*stored) Describe(to chan<- *prometheus.Desc) { to <- artifactBytesDesc; to <- databaseBytesDesc }
+func (*stored) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{artifactBytesDesc, databaseBytesDesc, logBytesDesc, mostLogBytesDesc} {
+		to <- d
+	}
+}
 
 // Collect queries the database if the last answer is too old. If the database does not answer, only these metrics are missing.
 func (s *stored) Collect(to chan<- prometheus.Metric) {
@@ -352,8 +360,15 @@ func (s *stored) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.NewInvalidMetric(artifactBytesDesc, db.Explain(err))
 			return
 		}
-		s.measured = time.Now()
+		all, most, err := s.dispatcher.LogBytes(ctx)
+		if err != nil {
+			to <- prometheus.NewInvalidMetric(logBytesDesc, err)
+			return
+		}
+		s.logs, s.mostLogs, s.measured = float64(all), float64(most), time.Now()
 	}
 	to <- prometheus.MustNewConstMetric(artifactBytesDesc, prometheus.GaugeValue, s.artifacts)
+	to <- prometheus.MustNewConstMetric(logBytesDesc, prometheus.GaugeValue, s.logs)
+	to <- prometheus.MustNewConstMetric(mostLogBytesDesc, prometheus.GaugeValue, s.mostLogs)
 	to <- prometheus.MustNewConstMetric(databaseBytesDesc, prometheus.GaugeValue, s.all)
 }

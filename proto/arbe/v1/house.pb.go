@@ -550,7 +550,7 @@ func (x *CreateHouseResponse) GetHouse() *House {
 type GetHouseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Also return used_today.
+	// Also return used_today and logs.
 	Usage bool `protobuf:"varint,2,opt,name=usage,proto3" json:"usage,omitempty"`
 	// Also return what this retention would delete now. Nothing is deleted, and nothing set. Owners only.
 	Preview       *HouseRetention `protobuf:"bytes,3,opt,name=preview,proto3" json:"preview,omitempty"`
@@ -615,7 +615,9 @@ type GetHouseResponse struct {
 	// Set only if the request sets usage.
 	UsedToday *HouseUsage `protobuf:"bytes,2,opt,name=used_today,json=usedToday,proto3" json:"used_today,omitempty"`
 	// Set only if the request sets preview.
-	Preview       *RetentionPreview `protobuf:"bytes,3,opt,name=preview,proto3" json:"preview,omitempty"`
+	Preview *RetentionPreview `protobuf:"bytes,3,opt,name=preview,proto3" json:"preview,omitempty"`
+	// Set only if the request sets usage.
+	Logs          *HouseLogs `protobuf:"bytes,4,opt,name=logs,proto3" json:"logs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -671,6 +673,77 @@ func (x *GetHouseResponse) GetPreview() *RetentionPreview {
 	return nil
 }
 
+func (x *GetHouseResponse) GetLogs() *HouseLogs {
+	if x != nil {
+		return x.Logs
+	}
+	return nil
+}
+
+// HouseLogs is the size of all logs of a house: its threads, and the streams that programs created. It may be a minute old.
+type HouseLogs struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Entries int64                  `protobuf:"varint,1,opt,name=entries,proto3" json:"entries,omitempty"`
+	// What the entries take in the database, in bytes.
+	Bytes int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// The quota of bytes, which the operator sets. When it is reached, nothing new can be said in the house (resource_exhausted),
+	// while work that has begun ends as usual.
+	BytesLimit    int64 `protobuf:"varint,3,opt,name=bytes_limit,json=bytesLimit,proto3" json:"bytes_limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HouseLogs) Reset() {
+	*x = HouseLogs{}
+	mi := &file_arbe_v1_house_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HouseLogs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HouseLogs) ProtoMessage() {}
+
+func (x *HouseLogs) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HouseLogs.ProtoReflect.Descriptor instead.
+func (*HouseLogs) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *HouseLogs) GetEntries() int64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
+func (x *HouseLogs) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *HouseLogs) GetBytesLimit() int64 {
+	if x != nil {
+		return x.BytesLimit
+	}
+	return 0
+}
+
 // RetentionPreview counts what a retention would delete now.
 type RetentionPreview struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -684,7 +757,7 @@ type RetentionPreview struct {
 
 func (x *RetentionPreview) Reset() {
 	*x = RetentionPreview{}
-	mi := &file_arbe_v1_house_proto_msgTypes[9]
+	mi := &file_arbe_v1_house_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -696,7 +769,7 @@ func (x *RetentionPreview) String() string {
 func (*RetentionPreview) ProtoMessage() {}
 
 func (x *RetentionPreview) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[9]
+	mi := &file_arbe_v1_house_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -709,7 +782,7 @@ func (x *RetentionPreview) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetentionPreview.ProtoReflect.Descriptor instead.
 func (*RetentionPreview) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RetentionPreview) GetThreads() int64 {
@@ -745,7 +818,7 @@ type ListHousesRequest struct {
 
 func (x *ListHousesRequest) Reset() {
 	*x = ListHousesRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[10]
+	mi := &file_arbe_v1_house_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -757,7 +830,7 @@ func (x *ListHousesRequest) String() string {
 func (*ListHousesRequest) ProtoMessage() {}
 
 func (x *ListHousesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[10]
+	mi := &file_arbe_v1_house_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -770,7 +843,7 @@ func (x *ListHousesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHousesRequest.ProtoReflect.Descriptor instead.
 func (*ListHousesRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListHousesRequest) GetPageSize() int32 {
@@ -798,7 +871,7 @@ type ListHousesResponse struct {
 
 func (x *ListHousesResponse) Reset() {
 	*x = ListHousesResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[11]
+	mi := &file_arbe_v1_house_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +883,7 @@ func (x *ListHousesResponse) String() string {
 func (*ListHousesResponse) ProtoMessage() {}
 
 func (x *ListHousesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[11]
+	mi := &file_arbe_v1_house_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +896,7 @@ func (x *ListHousesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHousesResponse.ProtoReflect.Descriptor instead.
 func (*ListHousesResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListHousesResponse) GetHouses() []*House {
@@ -858,7 +931,7 @@ type UpdateHouseRequest struct {
 
 func (x *UpdateHouseRequest) Reset() {
 	*x = UpdateHouseRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[12]
+	mi := &file_arbe_v1_house_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +943,7 @@ func (x *UpdateHouseRequest) String() string {
 func (*UpdateHouseRequest) ProtoMessage() {}
 
 func (x *UpdateHouseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[12]
+	mi := &file_arbe_v1_house_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +956,7 @@ func (x *UpdateHouseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateHouseRequest.ProtoReflect.Descriptor instead.
 func (*UpdateHouseRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdateHouseRequest) GetId() string {
@@ -937,7 +1010,7 @@ type UpdateHouseResponse struct {
 
 func (x *UpdateHouseResponse) Reset() {
 	*x = UpdateHouseResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[13]
+	mi := &file_arbe_v1_house_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1022,7 @@ func (x *UpdateHouseResponse) String() string {
 func (*UpdateHouseResponse) ProtoMessage() {}
 
 func (x *UpdateHouseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[13]
+	mi := &file_arbe_v1_house_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1035,7 @@ func (x *UpdateHouseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateHouseResponse.ProtoReflect.Descriptor instead.
 func (*UpdateHouseResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateHouseResponse) GetHouse() *House {
@@ -985,7 +1058,7 @@ type ListMembersRequest struct {
 
 func (x *ListMembersRequest) Reset() {
 	*x = ListMembersRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[14]
+	mi := &file_arbe_v1_house_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1070,7 @@ func (x *ListMembersRequest) String() string {
 func (*ListMembersRequest) ProtoMessage() {}
 
 func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[14]
+	mi := &file_arbe_v1_house_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1083,7 @@ func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersRequest.ProtoReflect.Descriptor instead.
 func (*ListMembersRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListMembersRequest) GetHouseId() string {
@@ -1045,7 +1118,7 @@ type ListMembersResponse struct {
 
 func (x *ListMembersResponse) Reset() {
 	*x = ListMembersResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[15]
+	mi := &file_arbe_v1_house_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1130,7 @@ func (x *ListMembersResponse) String() string {
 func (*ListMembersResponse) ProtoMessage() {}
 
 func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[15]
+	mi := &file_arbe_v1_house_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1143,7 @@ func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersResponse.ProtoReflect.Descriptor instead.
 func (*ListMembersResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListMembersResponse) GetMembers() []*Member {
@@ -1098,7 +1171,7 @@ type UpdateMemberRequest struct {
 
 func (x *UpdateMemberRequest) Reset() {
 	*x = UpdateMemberRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[16]
+	mi := &file_arbe_v1_house_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1183,7 @@ func (x *UpdateMemberRequest) String() string {
 func (*UpdateMemberRequest) ProtoMessage() {}
 
 func (x *UpdateMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[16]
+	mi := &file_arbe_v1_house_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1196,7 @@ func (x *UpdateMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMemberRequest.ProtoReflect.Descriptor instead.
 func (*UpdateMemberRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UpdateMemberRequest) GetHouseId() string {
@@ -1156,7 +1229,7 @@ type UpdateMemberResponse struct {
 
 func (x *UpdateMemberResponse) Reset() {
 	*x = UpdateMemberResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[17]
+	mi := &file_arbe_v1_house_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1241,7 @@ func (x *UpdateMemberResponse) String() string {
 func (*UpdateMemberResponse) ProtoMessage() {}
 
 func (x *UpdateMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[17]
+	mi := &file_arbe_v1_house_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1254,7 @@ func (x *UpdateMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMemberResponse.ProtoReflect.Descriptor instead.
 func (*UpdateMemberResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UpdateMemberResponse) GetMember() *Member {
@@ -1201,7 +1274,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[18]
+	mi := &file_arbe_v1_house_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +1286,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[18]
+	mi := &file_arbe_v1_house_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +1299,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RemoveMemberRequest) GetHouseId() string {
@@ -1251,7 +1324,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[19]
+	mi := &file_arbe_v1_house_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1336,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[19]
+	mi := &file_arbe_v1_house_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1349,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{20}
 }
 
 // Invite is a link with which one person can join a house.
@@ -1299,7 +1372,7 @@ type Invite struct {
 
 func (x *Invite) Reset() {
 	*x = Invite{}
-	mi := &file_arbe_v1_house_proto_msgTypes[20]
+	mi := &file_arbe_v1_house_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1384,7 @@ func (x *Invite) String() string {
 func (*Invite) ProtoMessage() {}
 
 func (x *Invite) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[20]
+	mi := &file_arbe_v1_house_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1397,7 @@ func (x *Invite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invite.ProtoReflect.Descriptor instead.
 func (*Invite) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Invite) GetId() string {
@@ -1398,7 +1471,7 @@ type CreateInviteRequest struct {
 
 func (x *CreateInviteRequest) Reset() {
 	*x = CreateInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[21]
+	mi := &file_arbe_v1_house_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1483,7 @@ func (x *CreateInviteRequest) String() string {
 func (*CreateInviteRequest) ProtoMessage() {}
 
 func (x *CreateInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[21]
+	mi := &file_arbe_v1_house_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1496,7 @@ func (x *CreateInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInviteRequest.ProtoReflect.Descriptor instead.
 func (*CreateInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateInviteRequest) GetHouseId() string {
@@ -1465,7 +1538,7 @@ type CreateInviteResponse struct {
 
 func (x *CreateInviteResponse) Reset() {
 	*x = CreateInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[22]
+	mi := &file_arbe_v1_house_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1550,7 @@ func (x *CreateInviteResponse) String() string {
 func (*CreateInviteResponse) ProtoMessage() {}
 
 func (x *CreateInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[22]
+	mi := &file_arbe_v1_house_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1563,7 @@ func (x *CreateInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInviteResponse.ProtoReflect.Descriptor instead.
 func (*CreateInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateInviteResponse) GetInvite() *Invite {
@@ -1520,7 +1593,7 @@ type ListInvitesRequest struct {
 
 func (x *ListInvitesRequest) Reset() {
 	*x = ListInvitesRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[23]
+	mi := &file_arbe_v1_house_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1605,7 @@ func (x *ListInvitesRequest) String() string {
 func (*ListInvitesRequest) ProtoMessage() {}
 
 func (x *ListInvitesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[23]
+	mi := &file_arbe_v1_house_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1618,7 @@ func (x *ListInvitesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInvitesRequest.ProtoReflect.Descriptor instead.
 func (*ListInvitesRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListInvitesRequest) GetHouseId() string {
@@ -1580,7 +1653,7 @@ type ListInvitesResponse struct {
 
 func (x *ListInvitesResponse) Reset() {
 	*x = ListInvitesResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[24]
+	mi := &file_arbe_v1_house_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1665,7 @@ func (x *ListInvitesResponse) String() string {
 func (*ListInvitesResponse) ProtoMessage() {}
 
 func (x *ListInvitesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[24]
+	mi := &file_arbe_v1_house_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1678,7 @@ func (x *ListInvitesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInvitesResponse.ProtoReflect.Descriptor instead.
 func (*ListInvitesResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListInvitesResponse) GetInvites() []*Invite {
@@ -1632,7 +1705,7 @@ type RevokeInviteRequest struct {
 
 func (x *RevokeInviteRequest) Reset() {
 	*x = RevokeInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	mi := &file_arbe_v1_house_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1717,7 @@ func (x *RevokeInviteRequest) String() string {
 func (*RevokeInviteRequest) ProtoMessage() {}
 
 func (x *RevokeInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	mi := &file_arbe_v1_house_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1730,7 @@ func (x *RevokeInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeInviteRequest.ProtoReflect.Descriptor instead.
 func (*RevokeInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RevokeInviteRequest) GetHouseId() string {
@@ -1682,7 +1755,7 @@ type RevokeInviteResponse struct {
 
 func (x *RevokeInviteResponse) Reset() {
 	*x = RevokeInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	mi := &file_arbe_v1_house_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1767,7 @@ func (x *RevokeInviteResponse) String() string {
 func (*RevokeInviteResponse) ProtoMessage() {}
 
 func (x *RevokeInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	mi := &file_arbe_v1_house_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1780,7 @@ func (x *RevokeInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeInviteResponse.ProtoReflect.Descriptor instead.
 func (*RevokeInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{27}
 }
 
 type ListAuditEventsRequest struct {
@@ -1723,7 +1796,7 @@ type ListAuditEventsRequest struct {
 
 func (x *ListAuditEventsRequest) Reset() {
 	*x = ListAuditEventsRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	mi := &file_arbe_v1_house_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1808,7 @@ func (x *ListAuditEventsRequest) String() string {
 func (*ListAuditEventsRequest) ProtoMessage() {}
 
 func (x *ListAuditEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	mi := &file_arbe_v1_house_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1821,7 @@ func (x *ListAuditEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditEventsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListAuditEventsRequest) GetHouseId() string {
@@ -1783,7 +1856,7 @@ type ListAuditEventsResponse struct {
 
 func (x *ListAuditEventsResponse) Reset() {
 	*x = ListAuditEventsResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	mi := &file_arbe_v1_house_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1868,7 @@ func (x *ListAuditEventsResponse) String() string {
 func (*ListAuditEventsResponse) ProtoMessage() {}
 
 func (x *ListAuditEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	mi := &file_arbe_v1_house_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +1881,7 @@ func (x *ListAuditEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditEventsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListAuditEventsResponse) GetEvents() []*AuditEvent {
@@ -1856,7 +1929,7 @@ type AuditEvent struct {
 
 func (x *AuditEvent) Reset() {
 	*x = AuditEvent{}
-	mi := &file_arbe_v1_house_proto_msgTypes[29]
+	mi := &file_arbe_v1_house_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +1941,7 @@ func (x *AuditEvent) String() string {
 func (*AuditEvent) ProtoMessage() {}
 
 func (x *AuditEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[29]
+	mi := &file_arbe_v1_house_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +1954,7 @@ func (x *AuditEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEvent.ProtoReflect.Descriptor instead.
 func (*AuditEvent) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AuditEvent) GetId() string {
@@ -1982,7 +2055,7 @@ type AuditChange struct {
 
 func (x *AuditChange) Reset() {
 	*x = AuditChange{}
-	mi := &file_arbe_v1_house_proto_msgTypes[30]
+	mi := &file_arbe_v1_house_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2067,7 @@ func (x *AuditChange) String() string {
 func (*AuditChange) ProtoMessage() {}
 
 func (x *AuditChange) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[30]
+	mi := &file_arbe_v1_house_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2080,7 @@ func (x *AuditChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditChange.ProtoReflect.Descriptor instead.
 func (*AuditChange) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AuditChange) GetField() string {
@@ -2040,7 +2113,7 @@ type GetInviteRequest struct {
 
 func (x *GetInviteRequest) Reset() {
 	*x = GetInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[31]
+	mi := &file_arbe_v1_house_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2052,7 +2125,7 @@ func (x *GetInviteRequest) String() string {
 func (*GetInviteRequest) ProtoMessage() {}
 
 func (x *GetInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[31]
+	mi := &file_arbe_v1_house_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2065,7 +2138,7 @@ func (x *GetInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInviteRequest.ProtoReflect.Descriptor instead.
 func (*GetInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetInviteRequest) GetToken() string {
@@ -2090,7 +2163,7 @@ type GetInviteResponse struct {
 
 func (x *GetInviteResponse) Reset() {
 	*x = GetInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[32]
+	mi := &file_arbe_v1_house_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2102,7 +2175,7 @@ func (x *GetInviteResponse) String() string {
 func (*GetInviteResponse) ProtoMessage() {}
 
 func (x *GetInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[32]
+	mi := &file_arbe_v1_house_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2115,7 +2188,7 @@ func (x *GetInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInviteResponse.ProtoReflect.Descriptor instead.
 func (*GetInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetInviteResponse) GetHouseId() string {
@@ -2164,7 +2237,7 @@ type AcceptInviteRequest struct {
 
 func (x *AcceptInviteRequest) Reset() {
 	*x = AcceptInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[33]
+	mi := &file_arbe_v1_house_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2249,7 @@ func (x *AcceptInviteRequest) String() string {
 func (*AcceptInviteRequest) ProtoMessage() {}
 
 func (x *AcceptInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[33]
+	mi := &file_arbe_v1_house_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2262,7 @@ func (x *AcceptInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInviteRequest.ProtoReflect.Descriptor instead.
 func (*AcceptInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AcceptInviteRequest) GetToken() string {
@@ -2222,7 +2295,7 @@ type AcceptInviteResponse struct {
 
 func (x *AcceptInviteResponse) Reset() {
 	*x = AcceptInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[34]
+	mi := &file_arbe_v1_house_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2307,7 @@ func (x *AcceptInviteResponse) String() string {
 func (*AcceptInviteResponse) ProtoMessage() {}
 
 func (x *AcceptInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[34]
+	mi := &file_arbe_v1_house_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2320,7 @@ func (x *AcceptInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInviteResponse.ProtoReflect.Descriptor instead.
 func (*AcceptInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{34}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AcceptInviteResponse) GetHouse() *House {
@@ -2301,7 +2374,7 @@ type WatchHouseRequest struct {
 
 func (x *WatchHouseRequest) Reset() {
 	*x = WatchHouseRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[35]
+	mi := &file_arbe_v1_house_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +2386,7 @@ func (x *WatchHouseRequest) String() string {
 func (*WatchHouseRequest) ProtoMessage() {}
 
 func (x *WatchHouseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[35]
+	mi := &file_arbe_v1_house_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +2399,7 @@ func (x *WatchHouseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchHouseRequest.ProtoReflect.Descriptor instead.
 func (*WatchHouseRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{35}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WatchHouseRequest) GetHouseId() string {
@@ -2393,7 +2466,7 @@ type WatchHouseResponse struct {
 
 func (x *WatchHouseResponse) Reset() {
 	*x = WatchHouseResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[36]
+	mi := &file_arbe_v1_house_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +2478,7 @@ func (x *WatchHouseResponse) String() string {
 func (*WatchHouseResponse) ProtoMessage() {}
 
 func (x *WatchHouseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[36]
+	mi := &file_arbe_v1_house_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +2491,7 @@ func (x *WatchHouseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchHouseResponse.ProtoReflect.Descriptor instead.
 func (*WatchHouseResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{36}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WatchHouseResponse) GetEvent() isWatchHouseResponse_Event {
@@ -2617,7 +2690,7 @@ type Gone struct {
 
 func (x *Gone) Reset() {
 	*x = Gone{}
-	mi := &file_arbe_v1_house_proto_msgTypes[37]
+	mi := &file_arbe_v1_house_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2702,7 @@ func (x *Gone) String() string {
 func (*Gone) ProtoMessage() {}
 
 func (x *Gone) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[37]
+	mi := &file_arbe_v1_house_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2715,7 @@ func (x *Gone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gone.ProtoReflect.Descriptor instead.
 func (*Gone) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{37}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Gone) GetKind() string {
@@ -2670,7 +2743,7 @@ type Rest struct {
 
 func (x *Rest) Reset() {
 	*x = Rest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[38]
+	mi := &file_arbe_v1_house_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2682,7 +2755,7 @@ func (x *Rest) String() string {
 func (*Rest) ProtoMessage() {}
 
 func (x *Rest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[38]
+	mi := &file_arbe_v1_house_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2695,7 +2768,7 @@ func (x *Rest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rest.ProtoReflect.Descriptor instead.
 func (*Rest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{38}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Rest) GetPageToken() string {
@@ -2713,7 +2786,7 @@ type Watching struct {
 
 func (x *Watching) Reset() {
 	*x = Watching{}
-	mi := &file_arbe_v1_house_proto_msgTypes[39]
+	mi := &file_arbe_v1_house_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +2798,7 @@ func (x *Watching) String() string {
 func (*Watching) ProtoMessage() {}
 
 func (x *Watching) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[39]
+	mi := &file_arbe_v1_house_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +2811,7 @@ func (x *Watching) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watching.ProtoReflect.Descriptor instead.
 func (*Watching) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{39}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{40}
 }
 
 var File_arbe_v1_house_proto protoreflect.FileDescriptor
@@ -2796,12 +2869,18 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x0fGetHouseRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\x14\n" +
 	"\x05usage\x18\x02 \x01(\bR\x05usage\x121\n" +
-	"\apreview\x18\x03 \x01(\v2\x17.arbe.v1.HouseRetentionR\apreview\"\xa1\x01\n" +
+	"\apreview\x18\x03 \x01(\v2\x17.arbe.v1.HouseRetentionR\apreview\"\xc9\x01\n" +
 	"\x10GetHouseResponse\x12$\n" +
 	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\x122\n" +
 	"\n" +
 	"used_today\x18\x02 \x01(\v2\x13.arbe.v1.HouseUsageR\tusedToday\x123\n" +
-	"\apreview\x18\x03 \x01(\v2\x19.arbe.v1.RetentionPreviewR\apreview\"q\n" +
+	"\apreview\x18\x03 \x01(\v2\x19.arbe.v1.RetentionPreviewR\apreview\x12&\n" +
+	"\x04logs\x18\x04 \x01(\v2\x12.arbe.v1.HouseLogsR\x04logs\"\\\n" +
+	"\tHouseLogs\x12\x18\n" +
+	"\aentries\x18\x01 \x01(\x03R\aentries\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x1f\n" +
+	"\vbytes_limit\x18\x03 \x01(\x03R\n" +
+	"bytesLimit\"q\n" +
 	"\x10RetentionPreview\x12\x18\n" +
 	"\athreads\x18\x01 \x01(\x03R\athreads\x12\x1c\n" +
 	"\tartifacts\x18\x02 \x01(\x03R\tartifacts\x12%\n" +
@@ -2993,7 +3072,7 @@ func file_arbe_v1_house_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_house_proto_rawDescData
 }
 
-var file_arbe_v1_house_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_arbe_v1_house_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_arbe_v1_house_proto_goTypes = []any{
 	(*House)(nil),                   // 0: arbe.v1.House
 	(*HouseRetention)(nil),          // 1: arbe.v1.HouseRetention
@@ -3004,122 +3083,124 @@ var file_arbe_v1_house_proto_goTypes = []any{
 	(*CreateHouseResponse)(nil),     // 6: arbe.v1.CreateHouseResponse
 	(*GetHouseRequest)(nil),         // 7: arbe.v1.GetHouseRequest
 	(*GetHouseResponse)(nil),        // 8: arbe.v1.GetHouseResponse
-	(*RetentionPreview)(nil),        // 9: arbe.v1.RetentionPreview
-	(*ListHousesRequest)(nil),       // 10: arbe.v1.ListHousesRequest
-	(*ListHousesResponse)(nil),      // 11: arbe.v1.ListHousesResponse
-	(*UpdateHouseRequest)(nil),      // 12: arbe.v1.UpdateHouseRequest
-	(*UpdateHouseResponse)(nil),     // 13: arbe.v1.UpdateHouseResponse
-	(*ListMembersRequest)(nil),      // 14: arbe.v1.ListMembersRequest
-	(*ListMembersResponse)(nil),     // 15: arbe.v1.ListMembersResponse
-	(*UpdateMemberRequest)(nil),     // 16: arbe.v1.UpdateMemberRequest
-	(*UpdateMemberResponse)(nil),    // 17: arbe.v1.UpdateMemberResponse
-	(*RemoveMemberRequest)(nil),     // 18: arbe.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),    // 19: arbe.v1.RemoveMemberResponse
-	(*Invite)(nil),                  // 20: arbe.v1.Invite
-	(*CreateInviteRequest)(nil),     // 21: arbe.v1.CreateInviteRequest
-	(*CreateInviteResponse)(nil),    // 22: arbe.v1.CreateInviteResponse
-	(*ListInvitesRequest)(nil),      // 23: arbe.v1.ListInvitesRequest
-	(*ListInvitesResponse)(nil),     // 24: arbe.v1.ListInvitesResponse
-	(*RevokeInviteRequest)(nil),     // 25: arbe.v1.RevokeInviteRequest
-	(*RevokeInviteResponse)(nil),    // 26: arbe.v1.RevokeInviteResponse
-	(*ListAuditEventsRequest)(nil),  // 27: arbe.v1.ListAuditEventsRequest
-	(*ListAuditEventsResponse)(nil), // 28: arbe.v1.ListAuditEventsResponse
-	(*AuditEvent)(nil),              // 29: arbe.v1.AuditEvent
-	(*AuditChange)(nil),             // 30: arbe.v1.AuditChange
-	(*GetInviteRequest)(nil),        // 31: arbe.v1.GetInviteRequest
-	(*GetInviteResponse)(nil),       // 32: arbe.v1.GetInviteResponse
-	(*AcceptInviteRequest)(nil),     // 33: arbe.v1.AcceptInviteRequest
-	(*AcceptInviteResponse)(nil),    // 34: arbe.v1.AcceptInviteResponse
-	(*WatchHouseRequest)(nil),       // 35: arbe.v1.WatchHouseRequest
-	(*WatchHouseResponse)(nil),      // 36: arbe.v1.WatchHouseResponse
-	(*Gone)(nil),                    // 37: arbe.v1.Gone
-	(*Rest)(nil),                    // 38: arbe.v1.Rest
-	(*Watching)(nil),                // 39: arbe.v1.Watching
-	(*timestamppb.Timestamp)(nil),   // 40: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 41: arbe.v1.Agent
-	(*Names)(nil),                   // 42: arbe.v1.Names
-	(*durationpb.Duration)(nil),     // 43: google.protobuf.Duration
-	(*Thread)(nil),                  // 44: arbe.v1.Thread
-	(*Sandbox)(nil),                 // 45: arbe.v1.Sandbox
-	(*Environment)(nil),             // 46: arbe.v1.Environment
-	(*Alive)(nil),                   // 47: arbe.v1.Alive
-	(*Bot)(nil),                     // 48: arbe.v1.Bot
-	(*Inbox)(nil),                   // 49: arbe.v1.Inbox
+	(*HouseLogs)(nil),               // 9: arbe.v1.HouseLogs
+	(*RetentionPreview)(nil),        // 10: arbe.v1.RetentionPreview
+	(*ListHousesRequest)(nil),       // 11: arbe.v1.ListHousesRequest
+	(*ListHousesResponse)(nil),      // 12: arbe.v1.ListHousesResponse
+	(*UpdateHouseRequest)(nil),      // 13: arbe.v1.UpdateHouseRequest
+	(*UpdateHouseResponse)(nil),     // 14: arbe.v1.UpdateHouseResponse
+	(*ListMembersRequest)(nil),      // 15: arbe.v1.ListMembersRequest
+	(*ListMembersResponse)(nil),     // 16: arbe.v1.ListMembersResponse
+	(*UpdateMemberRequest)(nil),     // 17: arbe.v1.UpdateMemberRequest
+	(*UpdateMemberResponse)(nil),    // 18: arbe.v1.UpdateMemberResponse
+	(*RemoveMemberRequest)(nil),     // 19: arbe.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),    // 20: arbe.v1.RemoveMemberResponse
+	(*Invite)(nil),                  // 21: arbe.v1.Invite
+	(*CreateInviteRequest)(nil),     // 22: arbe.v1.CreateInviteRequest
+	(*CreateInviteResponse)(nil),    // 23: arbe.v1.CreateInviteResponse
+	(*ListInvitesRequest)(nil),      // 24: arbe.v1.ListInvitesRequest
+	(*ListInvitesResponse)(nil),     // 25: arbe.v1.ListInvitesResponse
+	(*RevokeInviteRequest)(nil),     // 26: arbe.v1.RevokeInviteRequest
+	(*RevokeInviteResponse)(nil),    // 27: arbe.v1.RevokeInviteResponse
+	(*ListAuditEventsRequest)(nil),  // 28: arbe.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil), // 29: arbe.v1.ListAuditEventsResponse
+	(*AuditEvent)(nil),              // 30: arbe.v1.AuditEvent
+	(*AuditChange)(nil),             // 31: arbe.v1.AuditChange
+	(*GetInviteRequest)(nil),        // 32: arbe.v1.GetInviteRequest
+	(*GetInviteResponse)(nil),       // 33: arbe.v1.GetInviteResponse
+	(*AcceptInviteRequest)(nil),     // 34: arbe.v1.AcceptInviteRequest
+	(*AcceptInviteResponse)(nil),    // 35: arbe.v1.AcceptInviteResponse
+	(*WatchHouseRequest)(nil),       // 36: arbe.v1.WatchHouseRequest
+	(*WatchHouseResponse)(nil),      // 37: arbe.v1.WatchHouseResponse
+	(*Gone)(nil),                    // 38: arbe.v1.Gone
+	(*Rest)(nil),                    // 39: arbe.v1.Rest
+	(*Watching)(nil),                // 40: arbe.v1.Watching
+	(*timestamppb.Timestamp)(nil),   // 41: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 42: arbe.v1.Agent
+	(*Names)(nil),                   // 43: arbe.v1.Names
+	(*durationpb.Duration)(nil),     // 44: google.protobuf.Duration
+	(*Thread)(nil),                  // 45: arbe.v1.Thread
+	(*Sandbox)(nil),                 // 46: arbe.v1.Sandbox
+	(*Environment)(nil),             // 47: arbe.v1.Environment
+	(*Alive)(nil),                   // 48: arbe.v1.Alive
+	(*Bot)(nil),                     // 49: arbe.v1.Bot
+	(*Inbox)(nil),                   // 50: arbe.v1.Inbox
 }
 var file_arbe_v1_house_proto_depIdxs = []int32{
-	40, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
+	41, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
 	2,  // 1: arbe.v1.House.limits:type_name -> arbe.v1.HouseLimits
 	1,  // 2: arbe.v1.House.retention:type_name -> arbe.v1.HouseRetention
-	41, // 3: arbe.v1.Member.agent:type_name -> arbe.v1.Agent
-	40, // 4: arbe.v1.Member.joined_at:type_name -> google.protobuf.Timestamp
+	42, // 3: arbe.v1.Member.agent:type_name -> arbe.v1.Agent
+	41, // 4: arbe.v1.Member.joined_at:type_name -> google.protobuf.Timestamp
 	0,  // 5: arbe.v1.CreateHouseResponse.house:type_name -> arbe.v1.House
 	1,  // 6: arbe.v1.GetHouseRequest.preview:type_name -> arbe.v1.HouseRetention
 	0,  // 7: arbe.v1.GetHouseResponse.house:type_name -> arbe.v1.House
 	3,  // 8: arbe.v1.GetHouseResponse.used_today:type_name -> arbe.v1.HouseUsage
-	9,  // 9: arbe.v1.GetHouseResponse.preview:type_name -> arbe.v1.RetentionPreview
-	0,  // 10: arbe.v1.ListHousesResponse.houses:type_name -> arbe.v1.House
-	2,  // 11: arbe.v1.UpdateHouseRequest.limits:type_name -> arbe.v1.HouseLimits
-	42, // 12: arbe.v1.UpdateHouseRequest.ask:type_name -> arbe.v1.Names
-	1,  // 13: arbe.v1.UpdateHouseRequest.retention:type_name -> arbe.v1.HouseRetention
-	0,  // 14: arbe.v1.UpdateHouseResponse.house:type_name -> arbe.v1.House
-	4,  // 15: arbe.v1.ListMembersResponse.members:type_name -> arbe.v1.Member
-	4,  // 16: arbe.v1.UpdateMemberResponse.member:type_name -> arbe.v1.Member
-	40, // 17: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
-	40, // 18: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
-	43, // 19: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
-	20, // 20: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
-	20, // 21: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
-	29, // 22: arbe.v1.ListAuditEventsResponse.events:type_name -> arbe.v1.AuditEvent
-	40, // 23: arbe.v1.AuditEvent.at:type_name -> google.protobuf.Timestamp
-	30, // 24: arbe.v1.AuditEvent.changes:type_name -> arbe.v1.AuditChange
-	40, // 25: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 26: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
-	41, // 27: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
-	40, // 28: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 29: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
-	44, // 30: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
-	45, // 31: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
-	46, // 32: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
-	4,  // 33: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
-	37, // 34: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
-	38, // 35: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
-	39, // 36: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
-	47, // 37: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
-	48, // 38: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
-	49, // 39: arbe.v1.WatchHouseResponse.inbox:type_name -> arbe.v1.Inbox
-	5,  // 40: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
-	7,  // 41: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
-	10, // 42: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
-	12, // 43: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
-	14, // 44: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
-	16, // 45: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
-	18, // 46: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
-	21, // 47: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
-	23, // 48: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
-	25, // 49: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
-	31, // 50: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
-	33, // 51: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
-	27, // 52: arbe.v1.HouseService.ListAuditEvents:input_type -> arbe.v1.ListAuditEventsRequest
-	35, // 53: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
-	6,  // 54: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
-	8,  // 55: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
-	11, // 56: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
-	13, // 57: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
-	15, // 58: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
-	17, // 59: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
-	19, // 60: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
-	22, // 61: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
-	24, // 62: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
-	26, // 63: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
-	32, // 64: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
-	34, // 65: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
-	28, // 66: arbe.v1.HouseService.ListAuditEvents:output_type -> arbe.v1.ListAuditEventsResponse
-	36, // 67: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
-	54, // [54:68] is the sub-list for method output_type
-	40, // [40:54] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	10, // 9: arbe.v1.GetHouseResponse.preview:type_name -> arbe.v1.RetentionPreview
+	9,  // 10: arbe.v1.GetHouseResponse.logs:type_name -> arbe.v1.HouseLogs
+	0,  // 11: arbe.v1.ListHousesResponse.houses:type_name -> arbe.v1.House
+	2,  // 12: arbe.v1.UpdateHouseRequest.limits:type_name -> arbe.v1.HouseLimits
+	43, // 13: arbe.v1.UpdateHouseRequest.ask:type_name -> arbe.v1.Names
+	1,  // 14: arbe.v1.UpdateHouseRequest.retention:type_name -> arbe.v1.HouseRetention
+	0,  // 15: arbe.v1.UpdateHouseResponse.house:type_name -> arbe.v1.House
+	4,  // 16: arbe.v1.ListMembersResponse.members:type_name -> arbe.v1.Member
+	4,  // 17: arbe.v1.UpdateMemberResponse.member:type_name -> arbe.v1.Member
+	41, // 18: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
+	41, // 19: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
+	44, // 20: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
+	21, // 21: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
+	21, // 22: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
+	30, // 23: arbe.v1.ListAuditEventsResponse.events:type_name -> arbe.v1.AuditEvent
+	41, // 24: arbe.v1.AuditEvent.at:type_name -> google.protobuf.Timestamp
+	31, // 25: arbe.v1.AuditEvent.changes:type_name -> arbe.v1.AuditChange
+	41, // 26: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 27: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
+	42, // 28: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
+	41, // 29: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 30: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
+	45, // 31: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
+	46, // 32: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
+	47, // 33: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
+	4,  // 34: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
+	38, // 35: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
+	39, // 36: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
+	40, // 37: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
+	48, // 38: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
+	49, // 39: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
+	50, // 40: arbe.v1.WatchHouseResponse.inbox:type_name -> arbe.v1.Inbox
+	5,  // 41: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
+	7,  // 42: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
+	11, // 43: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
+	13, // 44: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
+	15, // 45: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
+	17, // 46: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
+	19, // 47: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
+	22, // 48: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
+	24, // 49: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
+	26, // 50: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
+	32, // 51: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
+	34, // 52: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
+	28, // 53: arbe.v1.HouseService.ListAuditEvents:input_type -> arbe.v1.ListAuditEventsRequest
+	36, // 54: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
+	6,  // 55: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
+	8,  // 56: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
+	12, // 57: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
+	14, // 58: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
+	16, // 59: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
+	18, // 60: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
+	20, // 61: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
+	23, // 62: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
+	25, // 63: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
+	27, // 64: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
+	33, // 65: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
+	35, // 66: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
+	29, // 67: arbe.v1.HouseService.ListAuditEvents:output_type -> arbe.v1.ListAuditEventsResponse
+	37, // 68: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
+	55, // [55:69] is the sub-list for method output_type
+	41, // [41:55] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_house_proto_init() }
@@ -3134,9 +3215,9 @@ func file_arbe_v1_house_proto_init() {
 	file_arbe_v1_inbox_proto_init()
 	file_arbe_v1_sandbox_proto_init()
 	file_arbe_v1_thread_proto_init()
-	file_arbe_v1_house_proto_msgTypes[12].OneofWrappers = []any{}
-	file_arbe_v1_house_proto_msgTypes[30].OneofWrappers = []any{}
-	file_arbe_v1_house_proto_msgTypes[36].OneofWrappers = []any{
+	file_arbe_v1_house_proto_msgTypes[13].OneofWrappers = []any{}
+	file_arbe_v1_house_proto_msgTypes[31].OneofWrappers = []any{}
+	file_arbe_v1_house_proto_msgTypes[37].OneofWrappers = []any{
 		(*WatchHouseResponse_House)(nil),
 		(*WatchHouseResponse_Thread)(nil),
 		(*WatchHouseResponse_Sandbox)(nil),
@@ -3155,7 +3236,7 @@ func file_arbe_v1_house_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_house_proto_rawDesc), len(file_arbe_v1_house_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   40,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

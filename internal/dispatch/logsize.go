@@ -1,0 +1,152 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/wait"
+)
+
+// DefaultLogQuota is the default of [Config.LogQuota], in bytes.
+const DefaultLogQuota = 20 << 30
+
+const (
+	// measureEvery is the pause between two measurements of the logs to which this server has appended. Appends do not
+	// count themselves: a counter would be one row per house for which all of its appends wait.
+	measureEvery = 10 * time.Second
+	// measureMost limits the logs in one statement.
+	measureMost = 500
+	// logsKnownFor is how long a server uses the size of a house's logs before it reads it again, and maxLogsKnown limits the
+	// houses whose sizes it keeps.
+	logsKnownFor, maxLogsKnown = 10 * time.Second, 10_000
+)
+
+// LogsUsed is the size of all logs of a house: their entries, and what these take in the database, in bytes. It is some
+// seconds old.
+type LogsUsed struct{ Entries, Bytes int64 }
+
+// logSizes measures logs, and knows the sizes of those of houses. It is safe for concurrent use.
+type logSizes struct {
+	db     *db.DB
+	logger *slog.Logger
+	quota  int64
+
+	mu sync.Mutex
+	// grown holds the logs that have grown since they were measured.
+	grown map[int64]bool
+	known map[string]knownLogs
+}
+
+type knownLogs struct {
+	LogsUsed
+	at time.Time
+}
+
+func newLogSizes(d *db.DB, logger *slog.Logger, quota int64) *logSizes {
+	return &logSizes{db: d, logger: logger, quota: quota, grown: map[int64]bool{}, known: map[string]knownLogs{}}
+}
+
+// grew records that this server has appended to a log.
+func (s *logSizes) grew(stream int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grown[stream] = true
+}
+
+// run measures until ctx ends.
+func (s *logSizes) run(ctx context.Context) {
+	for wait.For(ctx, measureEvery) {
+		if err := s.measure(ctx); err != nil && ctx.Err() == nil {
+			s.logger.WarnContext(ctx, "cannot measure how large logs are; trying again", "error", fault.From(err).Detail())
+		}
+	}
+}
+
+// measure measures the logs that have grown. After an error, those that are left are measured the next time. If the server
+// is killed before, they are measured after their next entry.
+func (s *logSizes) measure(ctx context.Context) error {
+	s.mu.Lock()
+	ids := slices.Collect(maps.Keys(s.grown))
+	clear(s.grown)
+	s.mu.Unlock()
+	for len(ids) > 0 {
+		some := ids[:min(len(ids), measureMost)]
+		err := s.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error { return queries.MeasureLogs(ctx, tx, some) })
+		if err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, id := range ids {
+				s.grown[id] = true
+			}
+			return err
+		}
+		ids = ids[len(some):]
+	}
+	return nil
+}
+
+// used returns the size of a house's logs.
+func (s *logSizes) used(ctx context.Context, house string) (LogsUsed, error) {
+	s.mu.Lock()
+	known, ok := s.known[house]
+	s.mu.Unlock()
+	if ok && time.Since(known.at) < logsKnownFor {
+		return known.LogsUsed, nil
+	}
+	err := s.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error {
+		row, err := queries.HouseLogs(ctx, tx, house)
+		known = knownLogs{LogsUsed{row.Entries, row.Bytes}, time.Now()}
+		return err
+	})
+	if err != nil {
+		return LogsUsed{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) >= maxLogsKnown {
+		clear(s.known)
+	}
+	s.known[house] = known
+	return known.LogsUsed, nil
+}
+
+// mayGrow returns a [fault.Exhausted] if the logs of a house have reached its quota.
+func (s *logSizes) mayGrow(ctx context.Context, house string) error {
+	used, err := s.used(ctx, house)
+	if err != nil || used.Bytes < s.quota {
+		return err
+	}
+	return fault.Newf(fault.Exhausted, "delete threads that are not needed, let arbe house retention delete old ones, or ask the operator to raise log_quota",
+		"the logs of this house have reached their quota of %d MiB", s.quota>>20).WithReason(fault.LimitReached)
+}
+
+// Logs returns the size of the logs of a house, and the most bytes that they may have before nothing more can be said.
+func (d *Dispatcher) Logs(ctx context.Context, scope db.Scope) (used LogsUsed, most int64, err error) {
+	used, err = d.logs.used(ctx, scope.House)
+	return used, d.logs.quota, err
+}
+
+// LogBytes returns how large the logs of all houses are together, and those of the house that has most.
+func (d *Dispatcher) LogBytes(ctx context.Context) (all, most int64, err error) {
+	err = d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		row, err := queries.LogBytes(ctx, tx)
+		all, most = row.Total, row.Most
+		return err
+	})
+	return all, most, err
+}
+
+// MayGrow returns a [fault.Exhausted] if the logs of the scope's house have reached their quota. Whatever asks to write
+// something new calls it. What the server and running work write is not refused, because work that has begun must be able
+// to end.
+func (d *Dispatcher) MayGrow(ctx context.Context, scope db.Scope) error {
+	return d.logs.mayGrow(ctx, scope.House)
+}
