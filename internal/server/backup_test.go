@@ -15,7 +15,9 @@ import (
 
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/db/embedded"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/server"
+	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -29,7 +31,7 @@ func TestABackupMakesTheInstallationOnANewMachine(t *testing.T) {
 		}
 	}
 	old := settings(t)
-	old.DatabaseURL, old.BlobStore = dbtest.Empty(t), "directory"
+	old.DatabaseURL, old.BlobStore, old.SaveAfter = dbtest.Empty(t), "directory", 50*time.Millisecond
 	start(t, old)
 	c := client(t, old)
 	thread := newThread(t, c)
@@ -37,6 +39,8 @@ func TestABackupMakesTheInstallationOnANewMachine(t *testing.T) {
 	if got := output(t, old, thread, "echo kept > file; echo ran"); got != "ran\n" {
 		t.Fatalf("the command prints %q", got)
 	}
+	lost := sandboxOf(t, c, thread)
+	awaitSaved(t, c, lost)
 	put, err := c.PutArtifact(t.Context(), &arbev1.CreateArtifactRequest{Scope: &arbev1.CreateArtifactRequest_ThreadId{ThreadId: thread}, Label: "file"}, strings.NewReader("bytes of the artifact"))
 	if err != nil {
 		t.Fatal(err)
@@ -95,9 +99,51 @@ func TestABackupMakesTheInstallationOnANewMachine(t *testing.T) {
 	if _, err := c.Secrets.RotateSecretKey(t.Context(), &arbev1.RotateSecretKeyRequest{HouseId: house}); err != nil {
 		t.Errorf("the secrets cannot be opened: %v", err)
 	}
-	// The sandbox was on the old machine. The thread gets another one, without the files.
-	if got := output(t, restored, thread, "cat file 2>/dev/null || echo a new sandbox"); got != "a new sandbox\n" {
+	// The sandbox was on the old machine. The thread's next command gets another one, with the files that were saved.
+	if got := output(t, restored, thread, "cat file; echo more >>file; cat file"); got != "kept\nkept\nmore\n" {
 		t.Errorf("the command prints %q", got)
+	}
+	if now := sandboxOf(t, c, thread); now == lost || now == "" {
+		t.Errorf("the thread is on the sandbox %q, and was on %q", now, lost)
+	}
+	if list, err = c.Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: thread, Limit: 100}); err != nil {
+		t.Fatal(err)
+	}
+	var resumed []entry.SandboxResumed
+	for _, e := range list.Entries {
+		if e.Type == (entry.SandboxResumed{}).Type() {
+			resumed = append(resumed, decode[entry.SandboxResumed](t, e))
+		}
+	}
+	if len(resumed) != 1 || resumed[0].PreviousSandboxID != lost || len(resumed[0].Tree) != 1 || resumed[0].Tree[0].Problem != "" || resumed[0].Tree[0].Files != 1 {
+		t.Errorf("the log says of the replacement: %+v", resumed)
+	}
+}
+
+// sandboxOf returns the sandbox of a thread.
+func sandboxOf(t *testing.T, c *arbe.Client, thread string) string {
+	t.Helper()
+	got, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: thread})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got.Thread.SandboxId
+}
+
+// awaitSaved waits until the files of a sandbox are saved.
+func awaitSaved(t *testing.T, c *arbe.Client, sandbox string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		got, err := c.Sandboxes.GetSandboxLog(t.Context(), &arbev1.GetSandboxLogRequest{Id: sandbox})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Saved) > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the files of the sandbox are not saved")
+		}
 	}
 }
 
