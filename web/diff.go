@@ -165,7 +165,7 @@ func (a *app) runOfChanges(r *http.Request) (threadID string, epoch int64, err e
 // but the applied patch must be the one that the person has seen. If no run left it, the error is a [fault.NotFound].
 func (a *app) runThatLeft(ctx context.Context, patch *arbev1.Artifact) (*arbev1.Run, error) {
 	if runOf(patch) > 0 {
-		list, err := a.services.runs.ListRuns(ctx, &arbev1.ListRunsRequest{ThreadId: patch.ThreadId, Limit: 100})
+		list, err := a.services.runs.ListRuns(ctx, &arbev1.ListRunsRequest{ThreadId: patch.ThreadId, PageSize: 100})
 		if err != nil {
 			return nil, err
 		}

@@ -54,7 +54,7 @@ func artifactPut(a *app) *cobra.Command {
 		}),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&req.Id, "id", "", "an id of your choice, so that a retry creates nothing twice (8 to 32 characters, a-z and 0-9)")
+	flags.StringVar(&req.Id, "id", "", "an id of your choice, so that a retry creates nothing twice (a UUID, or 8 to 32 characters, a-z and 0-9)")
 	flags.StringVar(&req.Kind, "kind", "", "its kind: file, screenshot, log-ref, … (default file)")
 	flags.StringVar(&req.Label, "label", "", "its label (default: the file's name)")
 	flags.StringVar(&req.MimeType, "type", "", "its media type, such as text/plain (default: by the file's name)")

@@ -59,6 +59,6 @@ func keyCreate(a *app) *cobra.Command {
 	flags.StringVar(&req.AgentId, "agent", "", "bot that will use it, by id or name (default: you)")
 	a.completes(cmd, "agent", a.agents)
 	flags.DurationVar(&expires, "expires", 0, "how long it is valid, such as 720h (default: until it is revoked)")
-	flags.StringVar(&req.Id, "id", "", "an id of your choice, so that a retry creates nothing twice (8 to 32 characters, a-z and 0-9)")
+	flags.StringVar(&req.Id, "id", "", "an id of your choice, so that a retry creates nothing twice (a UUID, or 8 to 32 characters, a-z and 0-9)")
 	return cmd
 }

@@ -69,7 +69,7 @@ func runTask(a *app) *cobra.Command {
 	flags.StringVar(&ref, "ref", "", "its branch, tag or commit (default: its default branch)")
 	flags.StringVar(&req.Sandbox, "sandbox", "", "sandbox to work in: an id, or parent (default: a new one)")
 	flags.StringVarP(&req.ParentThreadId, "thread", "t", "", "thread from which it is delegated (default $ARBE_THREAD, or none)")
-	flags.StringVar(&req.Once, "id", "", "an id of your choice for the task, so that a retry delegates nothing twice (8 to 32 characters, a-z and 0-9)")
+	flags.StringVar(&req.Once, "id", "", "an id of your choice for the task, so that a retry delegates nothing twice (a UUID, or 8 to 32 characters, a-z and 0-9)")
 	flags.BoolVar(&detach, "detach", false, "print the id of its thread, and return at once")
 	flags.BoolVarP(&follow, "follow", "f", true, "print the agent's work until it has ended")
 	cmd.MarkFlagsMutuallyExclusive("repo", "env")
@@ -207,7 +207,7 @@ func viewRun(r *arbev1.Run) runView {
 
 // showRun shows how the last run of a thread ended, and returns its outcome as an exit code.
 func (a *app) showRun(ctx context.Context, c *arbe.Client, thread string) error {
-	page, err := c.Runs.ListRuns(ctx, &arbev1.ListRunsRequest{ThreadId: thread, Limit: 1})
+	page, err := c.Runs.ListRuns(ctx, &arbev1.ListRunsRequest{ThreadId: thread, PageSize: 1})
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func threadCreate(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	a.houseFlag(cmd, &req.HouseId)
-	flags.StringVar(&req.Id, "id", "", "an id of your choice, so that a retry creates nothing twice (8 to 32 characters, a-z and 0-9)")
+	flags.StringVar(&req.Id, "id", "", "an id of your choice, so that a retry creates nothing twice (a UUID, or 8 to 32 characters, a-z and 0-9)")
 	flags.StringVar(&req.Name, "name", "", "its title")
 	flags.StringVar(&req.EnvironmentId, "env", "", "environment of its sandbox, by id or name (default: the house's)")
 	flags.StringVar(&req.AgentId, "agent", "", "bot that drives it, by id or name")

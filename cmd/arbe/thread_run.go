@@ -70,7 +70,7 @@ func threadResume(a *app) *cobra.Command {
 	flags.StringVar(&req.Agent, "agent", "", "coding agent that continues, by @handle or id (default: the thread's)")
 	flags.StringVar(&req.Task, "task", "", "what another agent is to do (default: continue)")
 	flags.StringVar(&req.Sandbox, "sandbox", "", "sandbox of another agent: an id, or parent for the thread's (default: a new one with its files)")
-	flags.StringVar(&req.Once, "id", "", "an id of your choice, so that a retry with another agent begins nothing twice (8 to 32 characters, a-z and 0-9)")
+	flags.StringVar(&req.Once, "id", "", "an id of your choice, so that a retry with another agent begins nothing twice (a UUID, or 8 to 32 characters, a-z and 0-9)")
 	flags.BoolVarP(&follow, "follow", "f", false, "print the agent's work until it has ended")
 	a.completes(cmd, "agent", a.bots)
 	return cmd
@@ -186,7 +186,7 @@ func threadDiagnose(a *app) *cobra.Command {
 			if _, err := c.Runs.ReconcileThread(ctx, &arbev1.ReconcileThreadRequest{ThreadId: t.GetId()}); err != nil {
 				return err
 			}
-			page, err := c.Runs.ListRuns(ctx, &arbev1.ListRunsRequest{ThreadId: t.GetId(), Limit: 1})
+			page, err := c.Runs.ListRuns(ctx, &arbev1.ListRunsRequest{ThreadId: t.GetId(), PageSize: 1})
 			if err != nil {
 				return err
 			}

@@ -42,6 +42,9 @@ update houses set
   default_environment_id = case when @set_default::bool then sqlc.narg(default_environment_id) else default_environment_id end
 where id = @id;
 
+-- name: LockHouse :exec
+select from houses where id = @id for update;
+
 -- name: HouseRules :one
 select limits, ask from houses where id = @id;
 

@@ -518,6 +518,15 @@ func (q *Queries) ListPendingInvites(ctx context.Context, db DBTX, arg ListPendi
 	return items, nil
 }
 
+const lockHouse = `-- name: LockHouse :exec
+select from houses where id = $1 for update
+`
+
+func (q *Queries) LockHouse(ctx context.Context, db DBTX, id string) error {
+	_, err := db.Exec(ctx, lockHouse, id)
+	return err
+}
+
 const lockHousesOf = `-- name: LockHousesOf :exec
 select pg_advisory_xact_lock(hashtextextended('arbe.houses_of/' || $1::text, 0))
 `

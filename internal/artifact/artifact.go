@@ -132,7 +132,7 @@ type Draft struct {
 const maxMetadata = 8 << 10
 
 var (
-	idForm   = lazyregexp.New(`^[a-z0-9]{8,32}$`)
+	idForm   = lazyregexp.New(`^([a-z0-9]{8,32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})$`)
 	kindForm = lazyregexp.New(`^[a-z][a-z0-9.-]{0,39}$`)
 )
 
@@ -163,7 +163,7 @@ func (d *Draft) check() error {
 		}
 	}
 	if d.ID != "" && !idForm.MatchString(d.ID) {
-		return fault.New(fault.Invalid, "id: it has a form that cannot be chosen", "use 8 to 32 lower-case letters and digits, or leave it out")
+		return fault.New(fault.Invalid, "id: it has a form that cannot be chosen", "use a UUID, or 8 to 32 lower-case letters and digits, or leave it out")
 	}
 	if !kindForm.MatchString(d.Kind) {
 		return fault.New(fault.Invalid, "kind: it is not a word", "use at most 40 lower-case letters, digits, dots and dashes, such as file")

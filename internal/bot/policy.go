@@ -16,6 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/etag"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -191,6 +192,8 @@ type PolicyChange struct {
 	Config           json.RawMessage
 	Resources, Tools *[]string
 	Enabled          *bool
+	// ETag is the version that the change was made for; empty changes any version.
+	ETag string
 }
 
 // CreatePolicy gives a bot of the scope's house another policy. Its ID is ignored.
@@ -216,6 +219,9 @@ func (b *Bots) EditPolicy(ctx context.Context, scope db.Scope, id string, c Poli
 	err = b.db.In(ctx, scope, func(tx pgx.Tx) error {
 		was, err := b.lockPolicyTx(ctx, tx, scope.House, id)
 		if err != nil {
+			return err
+		}
+		if err := etag.Check(c.ETag, was.ETag(), "this policy"); err != nil {
 			return err
 		}
 		now := was.apply(c)
@@ -269,6 +275,11 @@ func set[T any](field, to *T) {
 }
 
 // same reports whether two states of a policy are equal in everything that people change.
+// ETag names the version of what [Bots.EditPolicy] changes.
+func (p Policy) ETag() string {
+	return etag.Of(p.Name, p.Trigger, p.Config, p.Resources, p.Tools, p.Enabled)
+}
+
 func (p Policy) same(q Policy) bool {
 	return p.Name == q.Name && p.Trigger == q.Trigger && bytes.Equal(p.Config, q.Config) && p.Enabled == q.Enabled &&
 		slices.Equal(p.Resources, q.Resources) && slices.Equal(p.Tools, q.Tools)

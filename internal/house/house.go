@@ -15,6 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/etag"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -43,6 +44,11 @@ type House struct {
 	CreatedAt     time.Time
 	// Role is the role of the requesting agent: "owner" or "member".
 	Role string
+}
+
+// ETag names the version of what [Houses.Update] changes.
+func (h House) ETag() string {
+	return etag.Of(h.Name, h.DefaultEnvironment, h.Limits, h.Ask, h.KeepThreads, h.KeepArtifacts)
 }
 
 // Agent is any actor: a human or a bot.
@@ -224,6 +230,8 @@ type Change struct {
 	Ask *[]string
 	// KeepThreads and KeepArtifacts replace those of [House].
 	KeepThreads, KeepArtifacts *int32
+	// ETag is the version that the change was made for; empty changes any version.
+	ETag string
 }
 
 // Update changes the scope's house and returns it.
@@ -253,6 +261,11 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed 
 		}
 	}
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if c.ETag != "" {
+			if err := h.checkVersion(ctx, tx, scope.House, c.ETag); err != nil {
+				return err
+			}
+		}
 		if _, err := h.q.UpdateHouse(ctx, tx, params); err != nil {
 			return err
 		}
@@ -268,6 +281,18 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed 
 			"use an environment of the same house").Because(err)
 	}
 	return changed, err
+}
+
+// checkVersion locks a house and checks that it has not changed since a version.
+func (h *Houses) checkVersion(ctx context.Context, tx pgx.Tx, id, version string) error {
+	if err := h.q.LockHouse(ctx, tx, id); err != nil {
+		return err
+	}
+	now, err := h.get(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	return etag.Check(version, now.ETag(), "this house")
 }
 
 // Agent returns an agent of the scope's house or the scope's own agent. For any other agent the error is a

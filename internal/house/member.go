@@ -12,6 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/etag"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -28,16 +29,22 @@ type Member struct {
 	JoinedAt time.Time
 }
 
+// ETag names the version of what [Houses.SetRole] changes.
+func (m Member) ETag() string { return etag.Of(m.Agent.ID, m.Role) }
+
 // SetRole makes a person of the scope's house an owner or a member. The scope's agent must be an owner. The pending
 // invites of an owner who becomes a member are revoked, because only owners may invite. The role of the last owner or
-// of a bot cannot be changed: [fault.Precondition].
-func (h *Houses) SetRole(ctx context.Context, scope db.Scope, agentID, role string) (changed Member, err error) {
+// of a bot cannot be changed: [fault.Precondition]. version is the etag of the version that the change was made for, or empty.
+func (h *Houses) SetRole(ctx context.Context, scope db.Scope, agentID, role, version string) (changed Member, err error) {
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		owners, err := h.lockOwners(ctx, tx, scope)
 		if err != nil {
 			return err
 		}
 		if changed, err = h.memberForUpdate(ctx, tx, scope, agentID); err != nil {
+			return err
+		}
+		if err := etag.Check(version, changed.ETag(), "this member"); err != nil {
 			return err
 		}
 		was := changed.Role

@@ -228,7 +228,7 @@ func (s *botService) UpdatePolicy(ctx context.Context, req *arbev1.UpdatePolicyR
 		return nil, err
 	}
 	changed, err := s.Bots.EditPolicy(ctx, scope, req.GetId(), bot.PolicyChange{Name: req.Name, Trigger: req.Trigger, Config: json.RawMessage(req.GetConfig()),
-		Resources: names(req.GetResourceIds()), Tools: names(req.GetToolIds()), Enabled: req.Enabled})
+		Resources: names(req.GetResourceIds()), Tools: names(req.GetToolIds()), Enabled: req.Enabled, ETag: req.GetEtag()})
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func milliseconds(d *durationpb.Duration) int64 {
 func wireHouse(h house.House) *arbev1.House {
 	return &arbev1.House{Id: h.ID, Name: shown(h.Name), DefaultEnvironmentId: h.DefaultEnvironment, PrimaryThreadId: h.PrimaryThread,
 		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel, Limits: &arbev1.HouseLimits{HouseUsdDay: h.Limits.USDDay, MemberUsdDay: h.Limits.MemberUSDDay}, Ask: h.Ask,
-		Retention: &arbev1.HouseRetention{ThreadsDays: int32(h.KeepThreads), ArtifactsDays: int32(h.KeepArtifacts)}}
+		Retention: &arbev1.HouseRetention{ThreadsDays: int32(h.KeepThreads), ArtifactsDays: int32(h.KeepArtifacts)}, Etag: h.ETag()}
 }
 
 func wireAgent(a house.Agent) *arbev1.Agent {
@@ -104,7 +104,7 @@ func wholeBot(b bot.Bot) *arbev1.Bot {
 
 func wirePolicy(p bot.Policy) *arbev1.Policy {
 	return &arbev1.Policy{Id: p.ID, BotId: p.Bot, Name: shown(p.Name), Trigger: p.Trigger, Config: string(p.Config), ResourceIds: p.Resources, ToolIds: p.Tools,
-		Enabled: p.Enabled, CreatedAt: timestamp(p.CreatedAt), UpdatedAt: timestamp(p.UpdatedAt)}
+		Enabled: p.Enabled, CreatedAt: timestamp(p.CreatedAt), UpdatedAt: timestamp(p.UpdatedAt), Etag: p.ETag()}
 }
 
 func botLimits(l *arbev1.BotLimits) bot.Limits {
@@ -121,7 +121,7 @@ func names(n *arbev1.Names) *[]string {
 }
 
 func wireMember(m house.Member) *arbev1.Member {
-	return &arbev1.Member{Agent: wireAgent(m.Agent), Role: m.Role, JoinedAt: timestamp(m.JoinedAt)}
+	return &arbev1.Member{Agent: wireAgent(m.Agent), Role: m.Role, JoinedAt: timestamp(m.JoinedAt), Etag: m.ETag()}
 }
 
 func wireInvite(i house.Invite) *arbev1.Invite {
@@ -182,7 +182,7 @@ func wireThread(t thread.Thread) *arbev1.Thread {
 		PinnedAt: timestamp(t.PinnedAt), CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
 		Tail: t.Tail, LastActivityAt: timestamp(t.LastActivity), ForkedFrom: origin,
 		LastSaid: said, Running: running, OpenApprovals: int32(t.OpenApprovals), LastRun: last,
-		AnsweringAgentId: t.Answering, AnsweringSettled: t.Settled, PeopleAgentIds: t.People,
+		AnsweringAgentId: t.Answering, AnsweringSettled: t.Settled, PeopleAgentIds: t.People, Etag: t.ETag(),
 	}
 }
 

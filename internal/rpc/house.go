@@ -103,7 +103,7 @@ func (s *houseService) UpdateHouse(ctx context.Context, req *arbev1.UpdateHouseR
 	if err != nil {
 		return nil, err
 	}
-	change := house.Change{Name: req.Name, Environment: req.DefaultEnvironmentId, Ask: names(req.GetAsk())}
+	change := house.Change{Name: req.Name, Environment: req.DefaultEnvironmentId, Ask: names(req.GetAsk()), ETag: req.GetEtag()}
 	if l := req.GetLimits(); l != nil {
 		change.Limits = &house.Limits{USDDay: l.GetHouseUsdDay(), MemberUSDDay: l.GetMemberUsdDay()}
 	}

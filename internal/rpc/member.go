@@ -23,7 +23,7 @@ func (s *houseService) UpdateMember(ctx context.Context, req *arbev1.UpdateMembe
 	if err != nil {
 		return nil, err
 	}
-	changed, err := s.Houses.SetRole(ctx, scope, req.GetAgentId(), req.GetRole())
+	changed, err := s.Houses.SetRole(ctx, scope, req.GetAgentId(), req.GetRole(), req.GetEtag())
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ type list struct {
 }
 
 var (
+	epoch   = lazyregexp.New(`^[1-9][0-9]{0,17}$`)
 	shortID = lazyregexp.New(`^[A-Za-z0-9_-]{1,64}$`)
 	handle  = lazyregexp.New(`^[a-z0-9-]{1,39}$`)
 	agentID = lazyregexp.New(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
@@ -46,6 +47,7 @@ var (
 	keyList         = list{"keys", shortID}
 	artifactList    = list{"artifacts", shortID}
 	botList         = list{"bots", handle}
+	runList         = list{"runs", epoch}
 )
 
 // bookmark is a position in a list: the last row that was returned. The zero bookmark is the start of the list.

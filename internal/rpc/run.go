@@ -3,6 +3,7 @@ package rpc
 import (
 	"cmp"
 	"context"
+	"strconv"
 
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -34,11 +35,19 @@ func (s *runService) ListRuns(ctx context.Context, req *arbev1.ListRunsRequest) 
 	if err != nil {
 		return nil, err
 	}
-	list, tree, err := s.Dispatcher.Runs.List(ctx, scope, req.GetThreadId(), int(cmp.Or(req.GetLimit(), 20)))
+	after, err := runList.open(req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.ListRunsResponse{Runs: each(list, wireRun), TreeCostMicros: tree.Micros, TreeCostUnknown: tree.Unknown}, nil
+	before, _ := strconv.ParseInt(after.ID, 10, 64) // 0 for the first page
+	//lint:ignore SA1019 clients of older versions set it
+	size := int(cmp.Or(req.GetPageSize(), req.GetLimit(), 20))
+	rows, tree, err := s.Dispatcher.Runs.List(ctx, scope, req.GetThreadId(), before, size+1)
+	if err != nil {
+		return nil, err
+	}
+	rows, next := cut(runList, rows, size, func(r run.Run) bookmark { return bookmark{ID: strconv.FormatInt(r.Epoch, 10)} })
+	return &arbev1.ListRunsResponse{Runs: each(rows, wireRun), TreeCostMicros: tree.Micros, TreeCostUnknown: tree.Unknown, NextPageToken: next}, nil
 }
 
 func (s *runService) ContinueRun(ctx context.Context, req *arbev1.ContinueRunRequest) (*arbev1.ContinueRunResponse, error) {

@@ -96,7 +96,7 @@ func (s *threadService) UpdateThread(ctx context.Context, req *arbev1.UpdateThre
 	if err != nil {
 		return nil, err
 	}
-	change := thread.Change{Name: req.Name, Environment: req.EnvironmentId, Pinned: req.Pinned, Status: (*thread.Status)(req.Status), Answering: req.AnsweringAgentId}
+	change := thread.Change{Name: req.Name, Environment: req.EnvironmentId, Pinned: req.Pinned, Status: (*thread.Status)(req.Status), Answering: req.AnsweringAgentId, ETag: req.GetEtag()}
 	if req.GetTags() != nil {
 		change.Tags = &req.Tags.Values
 	}

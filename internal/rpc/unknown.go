@@ -29,7 +29,8 @@ func methodAt(path string) protoreflect.MethodDescriptor {
 }
 
 // onlyKnown passes requests for procedures of the contract on, and refuses the others as every other error is refused. The
-// generated handlers would answer them with plain text.
+// generated handlers would answer them with 404 and plain text, which clients take for unimplemented. An answer that says this
+// itself has status 501 in Connect's protocol.
 func onlyKnown(services http.Handler) http.Handler {
 	errors := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -39,17 +40,6 @@ func onlyKnown(services http.Handler) http.Handler {
 		}
 		clearNext(r.Context())
 		f := fault.Newf(fault.Unimplemented, correct, "this server has no procedure %.200q", r.URL.Path)
-		_ = errors.Write(notFound{w}, r, WireError(r.Context(), f)) // the caller may have gone
+		_ = errors.Write(w, r, WireError(r.Context(), f)) // the caller may have gone
 	})
-}
-
-// notFound answers with 404 in place of 501, because the request is wrong, and not the server: its operator is alarmed by 5xx.
-// For clients of Connect both are unimplemented.
-type notFound struct{ http.ResponseWriter }
-
-func (w notFound) WriteHeader(status int) {
-	if status == http.StatusNotImplemented {
-		status = http.StatusNotFound
-	}
-	w.ResponseWriter.WriteHeader(status)
 }

@@ -152,13 +152,13 @@ func TestPlainHTTP(t *testing.T) {
 	for _, path := range []string{"/" + arbev1connect.EntryServiceName + "/Nope", "/arbe.v1.NopeService/Nope", "/arbe.v1.NopeService/", "/" + arbev1connect.EntryServiceName + "/", "/arbe.v1."} {
 		t.Run("refuses the unknown procedure "+path, func(t *testing.T) {
 			unknown := b.post(t, path, "application/json", b.ada.key, []byte("{}"))
-			unknown.refused(t, http.StatusNotFound, connect.CodeUnimplemented, path)
+			unknown.refused(t, http.StatusNotImplemented, connect.CodeUnimplemented, path)
 			if kind, reason := unknown.header.Get("Content-Type"), unknown.header.Get(arbev1.ReasonHeader); kind != "application/json" || reason != "UNIMPLEMENTED" || !bytes.Contains(unknown.body, []byte(`"arbe.v1.ErrorInfo"`)) {
 				t.Errorf("it is %s with the reason %q: %s", kind, reason, unknown.body)
 			}
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+path, nil)
 			must(t, err)
-			send(t, req).refused(t, http.StatusNotFound, connect.CodeUnimplemented, path)
+			send(t, req).refused(t, http.StatusNotImplemented, connect.CodeUnimplemented, path)
 		})
 	}
 	t.Run("leaves no trace of what it refuses", func(t *testing.T) {

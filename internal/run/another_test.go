@@ -70,7 +70,7 @@ func TestAnotherAgentContinues(t *testing.T) {
 		t.Errorf("the log says:\n%s", story(log))
 	}
 
-	runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 10)
+	runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 0, 10)
 	if must(t, err); len(runs) != 1 || runs[0].Epoch != 2 || runs[0].Result != "fixed" {
 		t.Errorf("its runs are %+v", runs)
 	}
@@ -137,6 +137,11 @@ func TestAnotherAgentCannotContinue(t *testing.T) {
 		t.Errorf("its own agent continues as %+v: %v", c, err)
 	}
 	w.ends(source.ID, 2, thread.Completed)
+	for before, want := range map[int64]int64{0: 2, 2: 1} { // page by page
+		if runs, _, err := w.runs.List(t.Context(), w.scope, source.ID, before, 1); err != nil || len(runs) != 1 || runs[0].Epoch != want {
+			t.Errorf("before %d come %+v: %v", before, runs, err)
+		}
+	}
 }
 
 // A fork of a coding agent's thread has the conversation, and its own runs.
@@ -154,7 +159,7 @@ func TestAForkIsContinued(t *testing.T) {
 	if answers := of[entry.PiAssistant](log); len(answers) != 2 || w.get(source.ID).Run.Epoch != 1 {
 		t.Errorf("the fork says:\n%s", story(log))
 	}
-	if runs, _, err := w.runs.List(t.Context(), w.scope, fork.ID, 10); err != nil || len(runs) != 1 {
+	if runs, _, err := w.runs.List(t.Context(), w.scope, fork.ID, 0, 10); err != nil || len(runs) != 1 {
 		t.Errorf("its runs are %+v: %v", runs, err)
 	}
 }

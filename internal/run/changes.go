@@ -145,7 +145,7 @@ func (r *Runs) changedBy(ctx context.Context, scope db.Scope, threadID string, e
 	if th, err = r.config.Threads.Get(ctx, scope, threadID); err != nil {
 		return th, changed, err
 	}
-	list, _, err := r.List(ctx, scope, threadID, mostAttempts)
+	list, _, err := r.List(ctx, scope, threadID, 0, mostAttempts)
 	if err != nil {
 		return th, changed, err
 	}

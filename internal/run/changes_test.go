@@ -181,7 +181,7 @@ func TestChangesThatCannotBeUsed(t *testing.T) {
 // repository returns the repository to which the changes of a thread's last run can be pushed.
 func (w *world) repository(threadID string) string {
 	w.t.Helper()
-	list, _, err := w.runs.List(w.t.Context(), w.scope, threadID, 1)
+	list, _, err := w.runs.List(w.t.Context(), w.scope, threadID, 0, 1)
 	must(w.t, err)
 	if len(list) != 1 || list[0].Patch == "" {
 		w.t.Fatalf("the runs are %+v", list)

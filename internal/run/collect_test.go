@@ -21,7 +21,7 @@ func TestARunnerThatDiesWithItsReport(t *testing.T) {
 	if lost := of[entry.SessionOrphaned](w.ends(child.ID, 1, thread.Failed)); len(lost) != 1 || lost[0].Phase != entry.PhaseResult {
 		t.Errorf("the log says %+v", lost)
 	}
-	if runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 1); err != nil || len(runs) != 1 || runs[0].Phase != entry.PhaseResult {
+	if runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 0, 1); err != nil || len(runs) != 1 || runs[0].Phase != entry.PhaseResult {
 		t.Errorf("its runs are %+v: %v", runs, err)
 	}
 }
@@ -35,7 +35,7 @@ func TestAPatchThatCannotBeKept(t *testing.T) {
 	if report.PatchArtifactID != "" || report.Phase != entry.PhaseResult || !strings.Contains(report.PatchError, "stay in the sandbox") {
 		t.Errorf("the report is %+v", report)
 	}
-	runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 1)
+	runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 0, 1)
 	if err != nil || len(runs) != 1 || runs[0].Phase != entry.PhaseResult || runs[0].Error != report.PatchError || runs[0].Next == "" {
 		t.Errorf("its runs are %+v: %v", runs, err)
 	}
@@ -50,7 +50,7 @@ func TestATreeThatWasNotSaved(t *testing.T) {
 	})
 	child := w.spawn("Work.")
 	w.ends(child.ID, 1, thread.Completed)
-	runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 1)
+	runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 0, 1)
 	if err != nil || len(runs) != 1 || runs[0].Status != thread.Completed || runs[0].Phase != entry.PhaseResult || runs[0].Error != why || runs[0].Next == "" {
 		t.Errorf("its runs are %+v: %v", runs, err)
 	}

@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,14 +40,15 @@ type Run struct {
 }
 
 // List returns the last runs of a driven thread, latest first, at most "most" of them, and the cost of the thread and
-// all its descendants.
-func (r *Runs) List(ctx context.Context, scope db.Scope, threadID string, most int) (list []Run, tree Cost, err error) {
+// all its descendants. If before is not 0, it returns only runs before that epoch.
+func (r *Runs) List(ctx context.Context, scope db.Scope, threadID string, before int64, most int) (list []Run, tree Cost, err error) {
 	th, err := r.config.Threads.Get(ctx, scope, threadID)
 	if err != nil {
 		return nil, tree, err
 	}
-	for before := th.Tail + 1; before > 1 && !th.Inherited(before-1) && len(list) <= most; {
-		entries, _, err := r.config.Log.Read(ctx, th.Stream(), stream.Range{Before: before, Last: true, Limit: 1000})
+	later := func(run Run) bool { return before != 0 && run.Epoch >= before }
+	for seq := th.Tail + 1; seq > 1 && !th.Inherited(seq-1) && len(list) <= most; {
+		entries, _, err := r.config.Log.Read(ctx, th.Stream(), stream.Range{Before: seq, Last: true, Limit: 1000})
 		if err != nil {
 			return nil, tree, err
 		}
@@ -58,7 +60,8 @@ func (r *Runs) List(ctx context.Context, scope db.Scope, threadID string, most i
 				list = learn(list, threadID, entries[i])
 			}
 		}
-		before = entries[0].Seq
+		list = slices.DeleteFunc(list, later)
+		seq = entries[0].Seq
 	}
 	list = list[:min(len(list), most)]
 	if err := r.nameRepositories(ctx, scope, th, list); err != nil {

@@ -56,7 +56,7 @@ func TestARunFromItsTaskToItsResult(t *testing.T) {
 	if len(said) != 1 || said[0].Text != "Fixed." || said[0].Run == nil || said[0].Run.ThreadID != child.ID || above[len(above)-1].Author != child.Agent {
 		t.Errorf("the parent hears %+v", said)
 	}
-	runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 10)
+	runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 0, 10)
 	must(t, err)
 	if len(runs) != 1 || runs[0].Status != thread.Completed || runs[0].Policy != entry.ReasonDelegated || runs[0].Result != "Fixed." || runs[0].Ended.Before(runs[0].Started) {
 		t.Errorf("its runs are %+v", runs)

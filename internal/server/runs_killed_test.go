@@ -99,7 +99,7 @@ func (w *waiting) goes() {
 // last returns the last run of a thread.
 func (a *agents) last(t *testing.T, thread string) *arbev1.Run {
 	t.Helper()
-	runs, err := client(t, a.cfg).Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: thread, Limit: 1})
+	runs, err := client(t, a.cfg).Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: thread, PageSize: 1})
 	if err != nil || len(runs.Runs) != 1 {
 		t.Fatalf("the last run is %v: %v", runs.GetRuns(), err)
 	}

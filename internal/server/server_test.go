@@ -554,7 +554,7 @@ func TestTheDoor(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer res.Body.Close()
-		if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusNotFound || !strings.HasPrefix(string(text), `{"code":"unimplemented"`) {
+		if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusNotImplemented || !strings.HasPrefix(string(text), `{"code":"unimplemented"`) {
 			t.Errorf("it answers %d %s (%v)", res.StatusCode, text, err)
 		}
 	})

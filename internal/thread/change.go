@@ -11,6 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/etag"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -25,6 +26,17 @@ type Change struct {
 	Answering *string
 	// Status closes or reopens a chat.
 	Status *Status
+	// ETag is the version that the change was made for; empty changes any version.
+	ETag string
+}
+
+// ETag names the version of what [Threads.Update] changes.
+func (t Thread) ETag() string {
+	status := t.Status
+	if t.Agent != "" {
+		status = "" // its runs change it, and people cannot
+	}
+	return etag.Of(t.Name, t.Environment, !t.PinnedAt.IsZero(), t.Tags, t.Answering, t.Settled, status)
 }
 
 // Update changes a thread and returns it. It records a change of status in the log, in the same transaction.
@@ -32,6 +44,9 @@ func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Chang
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := t.LockTx(ctx, tx, id)
 		if err != nil {
+			return err
+		}
+		if err := etag.Check(c.ETag, th.ETag(), "this thread"); err != nil {
 			return err
 		}
 		if err := th.apply(c); err != nil {

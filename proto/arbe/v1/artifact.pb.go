@@ -203,6 +203,7 @@ type CreateArtifactRequest struct {
 	Scope isCreateArtifactRequest_Scope `protobuf_oneof:"scope"`
 	// Choose an id to make retries safe: within the house, it always stands for the same artifact. The id of the artifact is
 	// derived from it, and differs. If this is empty, each call creates another artifact.
+	// It is a UUID, or 8 to 32 lower-case letters and digits.
 	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	// Empty means "file".
 	Kind       string `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -761,11 +762,11 @@ const file_arbe_v1_artifact_proto_rawDesc = "" +
 	"resourceId\x12\x1a\n" +
 	"\bmetadata\x18\x0e \x01(\tR\bmetadata\x129\n" +
 	"\n" +
-	"created_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\x9a\x04\n" +
+	"created_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\xcf\x04\n" +
 	"\x15CreateArtifactRequest\x12&\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@H\x00R\ahouseId\x12(\n" +
-	"\tthread_id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@H\x00R\bthreadId\x12*\n" +
-	"\x02id\x18\x03 \x01(\tB\x1a\xbaH\x17\xd8\x01\x01r\x122\x10^[a-z0-9]{8,32}$R\x02id\x125\n" +
+	"\tthread_id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@H\x00R\bthreadId\x12_\n" +
+	"\x02id\x18\x03 \x01(\tBO\xbaHL\xd8\x01\x01rG2E^([a-z0-9]{8,32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})$R\x02id\x125\n" +
 	"\x04kind\x18\x04 \x01(\tB!\xbaH\x1e\xd8\x01\x01r\x192\x17^[a-z][a-z0-9.-]{0,39}$R\x04kind\x12\x1e\n" +
 	"\x05label\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05label\x12)\n" +
 	"\vexternal_id\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xe8\aR\n" +

@@ -325,10 +325,12 @@ type Policy struct {
 	// The ids of the resources that the policy is about.
 	ResourceIds []string `protobuf:"bytes,6,rep,name=resource_ids,json=resourceIds,proto3" json:"resource_ids,omitempty"`
 	// The names of the tools that the bot may use when this policy wakes it. Empty means all tools that the bot has.
-	ToolIds       []string               `protobuf:"bytes,7,rep,name=tool_ids,json=toolIds,proto3" json:"tool_ids,omitempty"`
-	Enabled       bool                   `protobuf:"varint,8,opt,name=enabled,proto3" json:"enabled,omitempty"`
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	ToolIds   []string               `protobuf:"bytes,7,rep,name=tool_ids,json=toolIds,proto3" json:"tool_ids,omitempty"`
+	Enabled   bool                   `protobuf:"varint,8,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	// The version of what UpdatePolicy changes, for a change that must not overwrite another.
+	Etag          string `protobuf:"bytes,11,opt,name=etag,proto3" json:"etag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -431,6 +433,13 @@ func (x *Policy) GetUpdatedAt() *timestamppb.Timestamp {
 		return x.UpdatedAt
 	}
 	return nil
+}
+
+func (x *Policy) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
 }
 
 // Names is a list of names. Setting it to an empty list differs from leaving it unset.
@@ -1395,10 +1404,13 @@ type UpdatePolicyRequest struct {
 	Name    *string                `protobuf:"bytes,3,opt,name=name,proto3,oneof" json:"name,omitempty"`
 	Trigger *string                `protobuf:"bytes,4,opt,name=trigger,proto3,oneof" json:"trigger,omitempty"`
 	// Replaces the whole config.
-	Config        *string `protobuf:"bytes,5,opt,name=config,proto3,oneof" json:"config,omitempty"`
-	ResourceIds   *Names  `protobuf:"bytes,6,opt,name=resource_ids,json=resourceIds,proto3" json:"resource_ids,omitempty"`
-	ToolIds       *Names  `protobuf:"bytes,7,opt,name=tool_ids,json=toolIds,proto3" json:"tool_ids,omitempty"`
-	Enabled       *bool   `protobuf:"varint,8,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
+	Config      *string `protobuf:"bytes,5,opt,name=config,proto3,oneof" json:"config,omitempty"`
+	ResourceIds *Names  `protobuf:"bytes,6,opt,name=resource_ids,json=resourceIds,proto3" json:"resource_ids,omitempty"`
+	ToolIds     *Names  `protobuf:"bytes,7,opt,name=tool_ids,json=toolIds,proto3" json:"tool_ids,omitempty"`
+	Enabled     *bool   `protobuf:"varint,8,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
+	// The etag of the version that the change was made for. If the policy has changed since then, nothing changes and the error is
+	// "aborted" (reason CHANGED). Empty changes any version.
+	Etag          string `protobuf:"bytes,9,opt,name=etag,proto3" json:"etag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1487,6 +1499,13 @@ func (x *UpdatePolicyRequest) GetEnabled() bool {
 		return *x.Enabled
 	}
 	return false
+}
+
+func (x *UpdatePolicyRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
 }
 
 type UpdatePolicyResponse struct {
@@ -2020,7 +2039,7 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\arun_usd\x18\a \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00@\x8f@)\x00\x00\x00\x00\x00\x00\x00\x00R\x06runUsd\x12+\n" +
 	"\vrun_minutes\x18\b \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xe0N(\x00R\n" +
-	"runMinutes\"\xc3\x02\n" +
+	"runMinutes\"\xd7\x02\n" +
 	"\x06Policy\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x15\n" +
 	"\x06bot_id\x18\x02 \x01(\tR\x05botId\x12\x12\n" +
@@ -2034,7 +2053,8 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
 	"updated_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"2\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x12\n" +
+	"\x04etag\x18\v \x01(\tR\x04etag\"2\n" +
 	"\x05Names\x12)\n" +
 	"\x06values\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\x06values\"\xa8\x03\n" +
 	"\x10CreateBotRequest\x12$\n" +
@@ -2112,7 +2132,7 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\btool_ids\x18\a \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\atoolIds\x12\x1a\n" +
 	"\bdisabled\x18\b \x01(\bR\bdisabled\"?\n" +
 	"\x14CreatePolicyResponse\x12'\n" +
-	"\x06policy\x18\x01 \x01(\v2\x0f.arbe.v1.PolicyR\x06policy\"\xf5\x02\n" +
+	"\x06policy\x18\x01 \x01(\v2\x0f.arbe.v1.PolicyR\x06policy\"\x92\x03\n" +
 	"\x13UpdatePolicyRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x19\n" +
 	"\x02id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12 \n" +
@@ -2121,7 +2141,8 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\x06config\x18\x05 \x01(\tB\v\xbaH\br\x06\x10\x01(\x80\x80\x04H\x02R\x06config\x88\x01\x01\x121\n" +
 	"\fresource_ids\x18\x06 \x01(\v2\x0e.arbe.v1.NamesR\vresourceIds\x12)\n" +
 	"\btool_ids\x18\a \x01(\v2\x0e.arbe.v1.NamesR\atoolIds\x12\x1d\n" +
-	"\aenabled\x18\b \x01(\bH\x03R\aenabled\x88\x01\x01B\a\n" +
+	"\aenabled\x18\b \x01(\bH\x03R\aenabled\x88\x01\x01\x12\x1b\n" +
+	"\x04etag\x18\t \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etagB\a\n" +
 	"\x05_nameB\n" +
 	"\n" +
 	"\b_triggerB\t\n" +

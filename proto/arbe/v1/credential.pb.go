@@ -144,6 +144,7 @@ type CreateAPIKeyRequest struct {
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	// Choose an id so that a retry creates no second key. The id of the key differs, and is in the response. If this is empty,
 	// each call creates another key.
+	// It is a UUID, or 8 to 32 lower-case letters and digits.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// What it is for.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
@@ -836,10 +837,10 @@ const file_arbe_v1_credential_proto_rawDesc = "" +
 	"\flast_used_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"lastUsedAt\x12\x1d\n" +
 	"\n" +
-	"created_by\x18\t \x01(\tR\tcreatedBy\"\xfc\x01\n" +
+	"created_by\x18\t \x01(\tR\tcreatedBy\"\xb1\x02\n" +
 	"\x13CreateAPIKeyRequest\x12$\n" +
-	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12*\n" +
-	"\x02id\x18\x02 \x01(\tB\x1a\xbaH\x17\xd8\x01\x01r\x122\x10^[a-z0-9]{8,32}$R\x02id\x12\x1d\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12_\n" +
+	"\x02id\x18\x02 \x01(\tBO\xbaHL\xd8\x01\x01rG2E^([a-z0-9]{8,32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})$R\x02id\x12\x1d\n" +
 	"\x04name\x18\x03 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x12&\n" +
 	"\bagent_id\x18\x04 \x01(\tB\v\xbaH\b\xd8\x01\x01r\x03\xb0\x01\x01R\aagentId\x12L\n" +
 	"\n" +

@@ -41,8 +41,10 @@ type House struct {
 	Limits       *HouseLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
 	// The tools that every bot of the house uses only with a person's approval. A bot can need approval for more tools, but not
 	// for fewer.
-	Ask           []string        `protobuf:"bytes,9,rep,name=ask,proto3" json:"ask,omitempty"`
-	Retention     *HouseRetention `protobuf:"bytes,10,opt,name=retention,proto3" json:"retention,omitempty"`
+	Ask       []string        `protobuf:"bytes,9,rep,name=ask,proto3" json:"ask,omitempty"`
+	Retention *HouseRetention `protobuf:"bytes,10,opt,name=retention,proto3" json:"retention,omitempty"`
+	// The version of what UpdateHouse changes, for a change that must not overwrite another.
+	Etag          string `protobuf:"bytes,11,opt,name=etag,proto3" json:"etag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -145,6 +147,13 @@ func (x *House) GetRetention() *HouseRetention {
 		return x.Retention
 	}
 	return nil
+}
+
+func (x *House) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
 }
 
 // HouseRetention says after how many days what is old is deleted for good. A zero field means that nothing is. An hour may pass
@@ -402,8 +411,10 @@ type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Agent *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
 	// "owner" or "member".
-	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	JoinedAt      *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=joined_at,json=joinedAt,proto3" json:"joined_at,omitempty"`
+	Role     string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	JoinedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=joined_at,json=joinedAt,proto3" json:"joined_at,omitempty"`
+	// The version of what UpdateMember changes, for a change that must not overwrite another.
+	Etag          string `protobuf:"bytes,4,opt,name=etag,proto3" json:"etag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -457,6 +468,13 @@ func (x *Member) GetJoinedAt() *timestamppb.Timestamp {
 		return x.JoinedAt
 	}
 	return nil
+}
+
+func (x *Member) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
 }
 
 type CreateHouseRequest struct {
@@ -924,7 +942,10 @@ type UpdateHouseRequest struct {
 	// If set, replaces all tools that need a person's approval.
 	Ask *Names `protobuf:"bytes,6,opt,name=ask,proto3" json:"ask,omitempty"`
 	// If set, replaces the retention. What is already old is deleted within an hour: GetHouse shows a preview.
-	Retention     *HouseRetention `protobuf:"bytes,7,opt,name=retention,proto3" json:"retention,omitempty"`
+	Retention *HouseRetention `protobuf:"bytes,7,opt,name=retention,proto3" json:"retention,omitempty"`
+	// The etag of the version that the change was made for. If the house has changed since then, nothing changes and the error is
+	// "aborted" (reason CHANGED). Empty changes any version.
+	Etag          string `protobuf:"bytes,8,opt,name=etag,proto3" json:"etag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -999,6 +1020,13 @@ func (x *UpdateHouseRequest) GetRetention() *HouseRetention {
 		return x.Retention
 	}
 	return nil
+}
+
+func (x *UpdateHouseRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
 }
 
 type UpdateHouseResponse struct {
@@ -1161,10 +1189,13 @@ func (x *ListMembersResponse) GetNextPageToken() string {
 }
 
 type UpdateMemberRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	AgentId       string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	Role          string                 `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	AgentId string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Role    string                 `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
+	// The etag of the version that the change was made for. If the role has changed since then, nothing changes and the error is
+	// "aborted" (reason CHANGED). Empty changes any version.
+	Etag          string `protobuf:"bytes,4,opt,name=etag,proto3" json:"etag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1216,6 +1247,13 @@ func (x *UpdateMemberRequest) GetAgentId() string {
 func (x *UpdateMemberRequest) GetRole() string {
 	if x != nil {
 		return x.Role
+	}
+	return ""
+}
+
+func (x *UpdateMemberRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
 	}
 	return ""
 }
@@ -2818,7 +2856,7 @@ var File_arbe_v1_house_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x11arbe/v1/bot.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x13arbe/v1/inbox.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\x02\n" +
+	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x11arbe/v1/bot.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x13arbe/v1/inbox.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8c\x03\n" +
 	"\x05House\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -2831,7 +2869,8 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x06limits\x18\b \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limits\x12\x10\n" +
 	"\x03ask\x18\t \x03(\tR\x03ask\x125\n" +
 	"\tretention\x18\n" +
-	" \x01(\v2\x17.arbe.v1.HouseRetentionR\tretention\"r\n" +
+	" \x01(\v2\x17.arbe.v1.HouseRetentionR\tretention\x12\x12\n" +
+	"\x04etag\x18\v \x01(\tR\x04etag\"r\n" +
 	"\x0eHouseRetention\x12-\n" +
 	"\fthreads_days\x18\x01 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xc2\x1c(\x00R\vthreadsDays\x121\n" +
@@ -2857,11 +2896,12 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
 	"member_usd\x18\n" +
 	" \x01(\x01R\tmemberUsd\x12(\n" +
-	"\x10member_usd_limit\x18\v \x01(\x01R\x0ememberUsdLimit\"{\n" +
+	"\x10member_usd_limit\x18\v \x01(\x01R\x0ememberUsdLimit\"\x8f\x01\n" +
 	"\x06Member\x12$\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x127\n" +
-	"\tjoined_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bjoinedAt\"3\n" +
+	"\tjoined_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bjoinedAt\x12\x12\n" +
+	"\x04etag\x18\x04 \x01(\tR\x04etag\"3\n" +
 	"\x12CreateHouseRequest\x12\x1d\n" +
 	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\";\n" +
 	"\x13CreateHouseResponse\x12$\n" +
@@ -2892,14 +2932,15 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"d\n" +
 	"\x12ListHousesResponse\x12&\n" +
 	"\x06houses\x18\x01 \x03(\v2\x0e.arbe.v1.HouseR\x06houses\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xd7\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf4\x02\n" +
 	"\x12UpdateHouseRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\"\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dH\x00R\x04name\x88\x01\x01\x12B\n" +
 	"\x16default_environment_id\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@H\x01R\x14defaultEnvironmentId\x88\x01\x01\x12,\n" +
 	"\x06limits\x18\x05 \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limits\x12 \n" +
 	"\x03ask\x18\x06 \x01(\v2\x0e.arbe.v1.NamesR\x03ask\x125\n" +
-	"\tretention\x18\a \x01(\v2\x17.arbe.v1.HouseRetentionR\tretentionB\a\n" +
+	"\tretention\x18\a \x01(\v2\x17.arbe.v1.HouseRetentionR\tretention\x12\x1b\n" +
+	"\x04etag\x18\b \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etagB\a\n" +
 	"\x05_nameB\x19\n" +
 	"\x17_default_environment_idJ\x04\b\x04\x10\x05R\rdefault_model\";\n" +
 	"\x13UpdateHouseResponse\x12$\n" +
@@ -2912,11 +2953,12 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"h\n" +
 	"\x13ListMembersResponse\x12)\n" +
 	"\amembers\x18\x01 \x03(\v2\x0f.arbe.v1.MemberR\amembers\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8a\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa7\x01\n" +
 	"\x13UpdateMemberRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12#\n" +
 	"\bagent_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\aagentId\x12(\n" +
-	"\x04role\x18\x03 \x01(\tB\x14\xbaH\x11r\x0fR\x05ownerR\x06memberR\x04role\"?\n" +
+	"\x04role\x18\x03 \x01(\tB\x14\xbaH\x11r\x0fR\x05ownerR\x06memberR\x04role\x12\x1b\n" +
+	"\x04etag\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etag\"?\n" +
 	"\x14UpdateMemberResponse\x12'\n" +
 	"\x06member\x18\x01 \x01(\v2\x0f.arbe.v1.MemberR\x06member\"`\n" +
 	"\x13RemoveMemberRequest\x12$\n" +

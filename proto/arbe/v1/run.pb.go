@@ -330,8 +330,14 @@ func (x *DelegateResponse) GetThread() *Thread {
 type ListRunsRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// At most 100; 0 means 20.
-	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Use page_size, which has priority. At most 100.
+	//
+	// Deprecated: Marked as deprecated in arbe/v1/run.proto.
+	Limit int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// At most 200; 0 means 20.
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the previous page; empty for the first page.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -373,11 +379,26 @@ func (x *ListRunsRequest) GetThreadId() string {
 	return ""
 }
 
+// Deprecated: Marked as deprecated in arbe/v1/run.proto.
 func (x *ListRunsRequest) GetLimit() int32 {
 	if x != nil {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *ListRunsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListRunsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
 }
 
 type ListRunsResponse struct {
@@ -387,8 +408,10 @@ type ListRunsResponse struct {
 	TreeCostMicros int64 `protobuf:"varint,2,opt,name=tree_cost_micros,json=treeCostMicros,proto3" json:"tree_cost_micros,omitempty"`
 	// Whether the cost leaves out calls of a model whose price is unknown.
 	TreeCostUnknown bool `protobuf:"varint,3,opt,name=tree_cost_unknown,json=treeCostUnknown,proto3" json:"tree_cost_unknown,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListRunsResponse) Reset() {
@@ -440,6 +463,13 @@ func (x *ListRunsResponse) GetTreeCostUnknown() bool {
 		return x.TreeCostUnknown
 	}
 	return false
+}
+
+func (x *ListRunsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type ContinueRunRequest struct {
@@ -1580,14 +1610,19 @@ const file_arbe_v1_run_proto_rawDesc = "" +
 	"\asandbox\x18\x06 \x01(\tB\a\xbaH\x04r\x02\x18@R\asandbox\x12\x1c\n" +
 	"\x04once\x18\a \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x04once\";\n" +
 	"\x10DelegateResponse\x12'\n" +
-	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"Z\n" +
+	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"\xae\x01\n" +
 	"\x0fListRunsRequest\x12&\n" +
-	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x1f\n" +
-	"\x05limit\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00R\x05limit\"\x8a\x01\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12!\n" +
+	"\x05limit\x18\x02 \x01(\x05B\v\xbaH\x06\x1a\x04\x18d(\x00\x18\x01R\x05limit\x12'\n" +
+	"\tpage_size\x18\x03 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\xb2\x01\n" +
 	"\x10ListRunsResponse\x12 \n" +
 	"\x04runs\x18\x01 \x03(\v2\f.arbe.v1.RunR\x04runs\x12(\n" +
 	"\x10tree_cost_micros\x18\x02 \x01(\x03R\x0etreeCostMicros\x12*\n" +
-	"\x11tree_cost_unknown\x18\x03 \x01(\bR\x0ftreeCostUnknown\"\xc6\x01\n" +
+	"\x11tree_cost_unknown\x18\x03 \x01(\bR\x0ftreeCostUnknown\x12&\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\xc6\x01\n" +
 	"\x12ContinueRunRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x14\n" +
 	"\x05fresh\x18\x02 \x01(\bR\x05fresh\x12\x1d\n" +

@@ -178,8 +178,10 @@ type Thread struct {
 	// For a direct message, the people for whom it is listed; empty for other threads, which are listed for the whole house. A
 	// direct message is not secret: everyone in the house who has its id may read it.
 	PeopleAgentIds []string `protobuf:"bytes,25,rep,name=people_agent_ids,json=peopleAgentIds,proto3" json:"people_agent_ids,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The version of what UpdateThread changes, for a change that must not overwrite another.
+	Etag          string `protobuf:"bytes,26,opt,name=etag,proto3" json:"etag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Thread) Reset() {
@@ -385,6 +387,13 @@ func (x *Thread) GetPeopleAgentIds() []string {
 		return x.PeopleAgentIds
 	}
 	return nil
+}
+
+func (x *Thread) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
 }
 
 // LastRun describes the last run of a driven thread, without reading the log.
@@ -771,6 +780,7 @@ type CreateThreadRequest struct {
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	// Choose an id to make retries safe: within the house, it always stands for the same thread. The id of the thread differs,
 	// and is in the response. If this is empty, each call creates another thread.
+	// It is a UUID, or 8 to 32 lower-case letters and digits.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Its title. For a direct message, it defaults to the name of the agent.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
@@ -1422,8 +1432,11 @@ type UpdateThreadRequest struct {
 	Status *string `protobuf:"bytes,6,opt,name=status,proto3,oneof" json:"status,omitempty"`
 	// The bot that answers without being mentioned. An empty string means none.
 	AnsweringAgentId *string `protobuf:"bytes,7,opt,name=answering_agent_id,json=answeringAgentId,proto3,oneof" json:"answering_agent_id,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The etag of the version that the change was made for. If the thread has changed since then, nothing changes and the error is
+	// "aborted" (reason CHANGED). Empty changes any version.
+	Etag          string `protobuf:"bytes,8,opt,name=etag,proto3" json:"etag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateThreadRequest) Reset() {
@@ -1501,6 +1514,13 @@ func (x *UpdateThreadRequest) GetStatus() string {
 func (x *UpdateThreadRequest) GetAnsweringAgentId() string {
 	if x != nil && x.AnsweringAgentId != nil {
 		return *x.AnsweringAgentId
+	}
+	return ""
+}
+
+func (x *UpdateThreadRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
 	}
 	return ""
 }
@@ -1680,6 +1700,7 @@ type ForkThreadRequest struct {
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// Choose an id to make retries safe: within the house, it always stands for the same thread. The id of the fork differs, and
 	// is in the response. If this is empty, each call creates another fork.
+	// It is a UUID, or 8 to 32 lower-case letters and digits.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// The position of the last entry to share. 0 means the source's last entry. A position past the end is an out_of_range.
 	At int64 `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
@@ -2875,7 +2896,7 @@ var File_arbe_v1_thread_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
-	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdc\a\n" +
+	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\a\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x1b\n" +
@@ -2906,7 +2927,8 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\blast_run\x18\x16 \x01(\v2\x10.arbe.v1.LastRunR\alastRun\x12,\n" +
 	"\x12answering_agent_id\x18\x17 \x01(\tR\x10answeringAgentId\x12+\n" +
 	"\x11answering_settled\x18\x18 \x01(\bR\x10answeringSettled\x12(\n" +
-	"\x10people_agent_ids\x18\x19 \x03(\tR\x0epeopleAgentIds\"\xe5\x02\n" +
+	"\x10people_agent_ids\x18\x19 \x03(\tR\x0epeopleAgentIds\x12\x12\n" +
+	"\x04etag\x18\x1a \x01(\tR\x04etag\"\xe5\x02\n" +
 	"\aLastRun\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x129\n" +
 	"\n" +
@@ -2939,10 +2961,10 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\",\n" +
 	"\x06Parent\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"\x99\x03\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xce\x03\n" +
 	"\x13CreateThreadRequest\x12$\n" +
-	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12*\n" +
-	"\x02id\x18\x02 \x01(\tB\x1a\xbaH\x17\xd8\x01\x01r\x122\x10^[a-z0-9]{8,32}$R\x02id\x12\x1c\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12_\n" +
+	"\x02id\x18\x02 \x01(\tBO\xbaHL\xd8\x01\x01rG2E^([a-z0-9]{8,32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})$R\x02id\x12\x1c\n" +
 	"\x04name\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x04name\x121\n" +
 	"\x10parent_thread_id\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\x0eparentThreadId\x123\n" +
 	"\x0fparent_agent_id\x18\x05 \x01(\tB\v\xbaH\b\xd8\x01\x01r\x03\xb0\x01\x01R\rparentAgentId\x12&\n" +
@@ -2993,7 +3015,7 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x06shared\x18\t \x01(\bR\x06shared\"h\n" +
 	"\x13ListThreadsResponse\x12)\n" +
 	"\athreads\x18\x01 \x03(\v2\x0f.arbe.v1.ThreadR\athreads\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb6\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xd3\x03\n" +
 	"\x13UpdateThreadRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12!\n" +
 	"\x04name\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x00R\x04name\x88\x01\x01\x12\x1b\n" +
@@ -3001,7 +3023,8 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x04tags\x18\x04 \x01(\v2\r.arbe.v1.TagsR\x04tags\x123\n" +
 	"\x0eenvironment_id\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@H\x02R\renvironmentId\x88\x01\x01\x120\n" +
 	"\x06status\x18\x06 \x01(\tB\x13\xbaH\x10r\x0eR\x04openR\x06closedH\x03R\x06status\x88\x01\x01\x12q\n" +
-	"\x12answering_agent_id\x18\a \x01(\tB>\xbaH;r927^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?$H\x04R\x10answeringAgentId\x88\x01\x01B\a\n" +
+	"\x12answering_agent_id\x18\a \x01(\tB>\xbaH;r927^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?$H\x04R\x10answeringAgentId\x88\x01\x01\x12\x1b\n" +
+	"\x04etag\x18\b \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etagB\a\n" +
 	"\x05_nameB\t\n" +
 	"\a_pinnedB\x11\n" +
 	"\x0f_environment_idB\t\n" +
@@ -3014,10 +3037,10 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"0\n" +
 	"\x13DeleteThreadRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\x16\n" +
-	"\x14DeleteThreadResponse\"\x9e\x01\n" +
+	"\x14DeleteThreadResponse\"\xd3\x01\n" +
 	"\x11ForkThreadRequest\x12&\n" +
-	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12*\n" +
-	"\x02id\x18\x02 \x01(\tB\x1a\xbaH\x17\xd8\x01\x01r\x122\x10^[a-z0-9]{8,32}$R\x02id\x12\x17\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12_\n" +
+	"\x02id\x18\x02 \x01(\tBO\xbaHL\xd8\x01\x01rG2E^([a-z0-9]{8,32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})$R\x02id\x12\x17\n" +
 	"\x02at\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x02at\x12\x1c\n" +
 	"\x04name\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x04name\"=\n" +
 	"\x12ForkThreadResponse\x12'\n" +
