@@ -126,6 +126,9 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	if typed := cmd.Flags().Args(); cmd.HasSubCommands() && len(typed) > 0 {
 		return unknownVerb(cmd, typed[0]) // the flag belongs to it: arbe ls -l
 	}
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && (unknown.GetSpecifiedName() == "template" || unknown.GetSpecifiedName() == "format") {
+		return fault.New(fault.Invalid, err.Error(), "use --json or --jq; see arbe help formatting")
+	}
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
 		return misusedVerb(cmd, err.Error())

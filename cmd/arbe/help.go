@@ -218,6 +218,7 @@ func formattingTopic() *cobra.Command {
 --quiet    ids only, one a line; nothing on stderr but errors.
 
   arbe thread list --jq '.[] | select(.name == "talk") | .id'
+  arbe thread list --jq '.[] | "\(.id): \(.name)"'
   arbe thread entries list THREAD --follow --jq 'select(.type == "chat") | .payload.text'
 
 An entry is {"seq":…,"id":…,"type":…,"author_agent_id":…,"payload":{…},"ts":…}, always with all six; the

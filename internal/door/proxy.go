@@ -136,5 +136,5 @@ func (p proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // refuseProxied answers a request with an error of the proxy itself.
 func refuseProxied(w http.ResponseWriter, r *http.Request, status int, f *fault.Error) {
-	refuse(w, r, status, failure{Body: f.Body()})
+	refuse(w, r, status, failure{Body: f.BodyFor(r)})
 }

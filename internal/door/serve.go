@@ -81,7 +81,7 @@ func (d *Door) fail(w http.ResponseWriter, r *http.Request, err error) {
 		d.Logger.ErrorContext(r.Context(), "a request failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
 	}
 	code := status(err, f)
-	body := failure{Body: f.Body()}
+	body := failure{Body: f.BodyFor(r)}
 	protocolCode(&body, &code, err)
 	refuse(w, r, code, body)
 }

@@ -208,7 +208,7 @@ func TestAThreadsStream(t *testing.T) {
 		w.do("PUT", name, "", asJSON).want(409).failure()
 		w.do("DELETE", name, "").want(409).failure()
 		w.do("POST", name, "", closing).want(409).failure()
-		if f := w.do("PUT", "copy", "", "Stream-Forked-From: /api/stream/"+name).want(409).failure(); !strings.Contains(f.Next, "arbe thread fork") {
+		if f := w.do("PUT", "copy", "", "Stream-Forked-From: /api/stream/"+name).want(409).failure(); f.Next != "fork the thread" {
 			t.Errorf("it says to %q", f.Next)
 		}
 	})
@@ -344,4 +344,15 @@ func TestSayingThroughTheDoor(t *testing.T) {
 			t.Errorf("the log was %s and is %s", before, got)
 		}
 	})
+}
+
+// A program that gets an error cannot use verbs of the command line.
+func TestErrorsForProgramsNameNoVerbs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for agent, want := range map[string]string{"curl/8": "list the threads", "arbe-cli/v1.2.3": "list the threads with: arbe thread list"} {
+		if got := w.do("GET", "arbe-thread-nothing1", "", "User-Agent: "+agent).want(http.StatusNotFound).failure().Next; got != want {
+			t.Errorf("%s is told to %q, want %q", agent, got, want)
+		}
+	}
 }

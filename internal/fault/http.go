@@ -14,8 +14,15 @@ type Body struct {
 	Reference string `json:"reference,omitempty"`
 }
 
-// Body returns what a response may say of the error: everything but its cause.
+// Body returns what a person may know of the error: everything but its cause.
 func (e *Error) Body() Body { return Body{e.Code, e.Reason(), e.Message, e.Next, e.Reference} }
+
+// BodyFor returns what the response to a request may say of the error: [Error.Body], with the next step for its client.
+func (e *Error) BodyFor(r *http.Request) Body {
+	body := e.Body()
+	body.Next = e.NextFor(r)
+	return body
+}
 
 // Answer answers an HTTP request with {"error": body}, where body is a [Body] or embeds one, and with the headers that
 // go with code: how to authenticate, or when to try again. It keeps the other headers of w. A HEAD request gets no body.

@@ -42,7 +42,7 @@ func (p *Ports) Door() http.Handler {
 				p.Logger.ErrorContext(r.Context(), "a connection to a port failed", "reference", f.Reference, "error", f.Detail())
 			}
 			w.Header().Set("Cache-Control", "no-store")
-			fault.Answer(w, r, f.Code.HTTPStatus(), f.Code, f.Body())
+			fault.Answer(w, r, f.Code.HTTPStatus(), f.Code, f.BodyFor(r))
 		}
 	})
 	return mux

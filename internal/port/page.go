@@ -65,7 +65,7 @@ func (p *Ports) fail(w http.ResponseWriter, r *http.Request, err error, link str
 	h.Set("Content-Security-Policy", pagePolicy)
 	h.Set("Referrer-Policy", "no-referrer")
 	if !isPage(r) {
-		fault.Answer(w, r, f.Code.HTTPStatus(), f.Code, f.Body())
+		fault.Answer(w, r, f.Code.HTTPStatus(), f.Code, f.BodyFor(r))
 		return
 	}
 	shown := page{title: sentence(f.Message), next: sentence(f.Next), link: link, linkText: "Open it from the thread"}

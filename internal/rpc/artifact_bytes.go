@@ -206,5 +206,5 @@ func (d *artifactDoor) fail(w http.ResponseWriter, r *http.Request, err error) {
 		status = http.StatusRequestEntityTooLarge
 	}
 	w.Header().Set("Cache-Control", "no-store") // replaces the artifact's policy, because no cache must store an error
-	fault.Answer(w, r, status, f.Code, f.Body())
+	fault.Answer(w, r, status, f.Code, f.BodyFor(r))
 }

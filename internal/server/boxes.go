@@ -95,5 +95,5 @@ func (b boxDoors) check(r *http.Request) error {
 
 func refuseBox(w http.ResponseWriter, r *http.Request, err error) {
 	f := fault.From(err)
-	fault.Answer(w, r, f.Code.HTTPStatus(), f.Code, f.Body())
+	fault.Answer(w, r, f.Code.HTTPStatus(), f.Code, f.BodyFor(r))
 }
