@@ -49,7 +49,7 @@ func houseLimit(a *app) *cobra.Command {
 				if member != "" {
 					limits.MemberUsdDay = ofMember
 				}
-				if _, err := c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: id, Limits: limits}); err != nil {
+				if _, err := c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: id, Etag: got.GetHouse().GetEtag(), Limits: limits}); err != nil {
 					return err
 				}
 				if got, err = c.Houses.GetHouse(ctx, &arbev1.GetHouseRequest{Id: id, Usage: true}); err != nil {

@@ -49,7 +49,7 @@ func houseRetention(a *app) *cobra.Command {
 		if cmd.Flags().Changed("artifacts") {
 			want.ArtifactsDays = artifacts
 		}
-		return a.retain(ctx, c, id, want, changed && !dry, yes)
+		return a.retain(ctx, c, got.GetHouse(), want, changed && !dry, yes)
 	})
 	a.houseFlag(cmd, &house)
 	flags := cmd.Flags()
@@ -60,9 +60,10 @@ func houseRetention(a *app) *cobra.Command {
 	return cmd
 }
 
-// retain shows what a retention would delete in a house, and with set asks for it and sets it.
-func (a *app) retain(ctx context.Context, c *arbe.Client, house string, want *arbev1.HouseRetention, set, yes bool) error {
-	got, err := c.Houses.GetHouse(ctx, &arbev1.GetHouseRequest{Id: house, Preview: want})
+// retain shows what a retention would delete in a house, and with set asks for it and sets it, unless the house has changed since
+// it was read.
+func (a *app) retain(ctx context.Context, c *arbe.Client, house *arbev1.House, want *arbev1.HouseRetention, set, yes bool) error {
+	got, err := c.Houses.GetHouse(ctx, &arbev1.GetHouseRequest{Id: house.GetId(), Preview: want})
 	if err != nil {
 		return err
 	}
@@ -71,12 +72,12 @@ func (a *app) retain(ctx context.Context, c *arbe.Client, house string, want *ar
 		if err := a.confirm(ctx, yes, "%s are old now, and are deleted for good within an hour. Set it?", staleWords(found)); err != nil {
 			return err
 		}
-		if _, err := c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: house, Retention: want}); err != nil {
+		if _, err := c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: house.GetId(), Etag: house.GetEtag(), Retention: want}); err != nil {
 			return err
 		}
 	}
-	view := retentionView{house, want.ThreadsDays, want.ArtifactsDays, found.GetThreads(), found.GetArtifacts(), found.GetArtifactBytes(), set}
-	return a.show(house, view, func() string {
+	view := retentionView{house.GetId(), want.ThreadsDays, want.ArtifactsDays, found.GetThreads(), found.GetArtifacts(), found.GetArtifactBytes(), set}
+	return a.show(house.GetId(), view, func() string {
 		return "threads: " + keptFor(want.ThreadsDays) + "\nartifacts: " + keptFor(want.ArtifactsDays) + "\nold now: " + staleWords(found)
 	})
 }
