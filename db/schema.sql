@@ -427,12 +427,14 @@ begin
     select t.house_id, t.reserved_micros, t.reserved_micros from public.turns t where t.ended_at is null and t.reserved_micros > 0
     union all
     select r.house_id, r.reserved_micros, r.reserved_micros from public.run_calls r where r.ended_at is null and r.lapses_at > now() and r.reserved_micros > 0
+    union all
+    select d.id, d.charged_micros, 0 from public.deleted_houses d where d.charged_on = (now() at time zone 'utc')::date
   )
   select coalesce(sum(u.micros), 0)::bigint,
-    coalesce(sum(u.micros) filter (where h.id = public.current_house()
-      or h.belongs_to = (select own.belongs_to from public.houses own where own.id = public.current_house())), 0)::bigint,
+    coalesce(sum(u.micros) filter (where u.house_id = public.current_house()
+      or coalesce(d.belonged_to, h.belongs_to) = (select own.belongs_to from public.houses own where own.id = public.current_house())), 0)::bigint,
     coalesce(sum(u.reserved), 0)::bigint
-  from used u join public.houses h on h.id = u.house_id;
+  from used u left join public.houses h on h.id = u.house_id left join public.deleted_houses d on d.id = u.house_id;
 end $$;
 
 CREATE FUNCTION public.chat_of(p_text text) RETURNS json
@@ -753,6 +755,21 @@ CREATE FUNCTION public.forget_blob(p_house text, p_id text) RETURNS void
   delete from blob_garbage where house_id_of_key = p_house and id = p_id and due_at <= now()
 $$;
 
+CREATE FUNCTION public.forget_house() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+declare
+  today constant date := (now() at time zone 'utc')::date;
+begin
+  update deleted_houses d set emptied_at = now(), charged_on = today,
+      charged_micros = (select coalesce(sum(s.charged_micros), 0) from spending s where s.house_id = d.id and s.day = today)
+    where d.id = current_house() and d.emptied_at is null;
+  if found then
+    delete from houses where id = current_house();
+  end if;
+end $$;
+
 CREATE FUNCTION public.generate_short_id() RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'public', 'pg_temp'
@@ -941,6 +958,14 @@ CREATE FUNCTION public.invite_of(p_hash bytea) RETURNS TABLE(invite_id text, hou
     where i.hash = p_hash
 $$;
 
+CREATE FUNCTION public.is_first_house() RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return public.current_house() = (select h.id from public.houses h order by h.created_at, h.id limit 1);
+end $$;
+
 CREATE TABLE public.streams (
     id bigint NOT NULL,
     house_id text NOT NULL,
@@ -1111,6 +1136,17 @@ CREATE FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp wi
     AS $$
   update api_keys k set last_used_at = greatest(k.last_used_at, u.time) from unnest(p_hashes, p_times) u (hash, time) where k.hash = u.hash
 $$;
+
+CREATE FUNCTION public.note_deleted_house() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+begin
+  insert into deleted_houses (id, name, deleted_by, deleted_by_name, belonged_to)
+  select h.id, h.name, a.id, coalesce(a.name, ''), h.belongs_to
+    from houses h join agents a on a.id = current_agent() where h.id = current_house()
+  on conflict do nothing;
+end $$;
 
 CREATE FUNCTION public.note_sessions_used(p_hashes bytea[], p_times timestamp with time zone[], p_clients text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -2262,6 +2298,26 @@ COMMENT ON TABLE public.decisions IS 'One row per thread: the cursor of dispatch
 
 COMMENT ON COLUMN public.decisions.decided IS 'Each entry up to this position has had its decision. What a fork inherited was decided in its source.';
 
+CREATE TABLE public.deleted_houses (
+    id text NOT NULL,
+    name text NOT NULL,
+    deleted_at timestamp with time zone DEFAULT now() NOT NULL,
+    deleted_by uuid,
+    deleted_by_name text NOT NULL,
+    belonged_to uuid,
+    emptied_at timestamp with time zone,
+    charged_on date,
+    charged_micros bigint DEFAULT 0 NOT NULL
+);
+
+COMMENT ON TABLE public.deleted_houses IS 'The houses that owners deleted, with the names of that time.';
+
+COMMENT ON COLUMN public.deleted_houses.belonged_to IS 'The person whose quotas the house used, see houses.belongs_to.';
+
+COMMENT ON COLUMN public.deleted_houses.emptied_at IS 'When nothing of it was left; null until then.';
+
+COMMENT ON COLUMN public.deleted_houses.charged_micros IS 'What it spent on the day charged_on with keys of the installation. Otherwise nobody would have to pay for a house that is deleted.';
+
 CREATE TABLE public.device_login_guesses (
     agent_id uuid NOT NULL,
     since timestamp with time zone DEFAULT now() NOT NULL,
@@ -3387,6 +3443,9 @@ ALTER TABLE ONLY public.decisions
 ALTER TABLE ONLY public.decisions
     ADD CONSTRAINT decisions_pkey PRIMARY KEY (stream_id);
 
+ALTER TABLE ONLY public.deleted_houses
+    ADD CONSTRAINT deleted_houses_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.device_login_guesses
     ADD CONSTRAINT device_login_guesses_pkey PRIMARY KEY (agent_id);
 
@@ -3707,6 +3766,12 @@ CREATE INDEX audit_events_house_id_at_id_idx ON public.audit_events USING btree 
 CREATE INDEX blob_garbage_due_at_idx ON public.blob_garbage USING btree (due_at);
 
 CREATE INDEX chat_edits_by_thread ON public.chat_edits USING btree (house_id, thread_id);
+
+CREATE INDEX deleted_houses_by_charge ON public.deleted_houses USING btree (charged_on) WHERE (charged_on IS NOT NULL);
+
+CREATE INDEX deleted_houses_by_deleter ON public.deleted_houses USING btree (deleted_by);
+
+CREATE INDEX deleted_houses_by_person ON public.deleted_houses USING btree (belonged_to);
 
 CREATE INDEX device_logins_agent_id_idx ON public.device_logins USING btree (agent_id);
 
@@ -4200,6 +4265,12 @@ ALTER TABLE ONLY public.chat_edits
 
 ALTER TABLE ONLY public.decisions
     ADD CONSTRAINT decisions_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.deleted_houses
+    ADD CONSTRAINT deleted_houses_belonged_to_fkey FOREIGN KEY (belonged_to) REFERENCES public.agents(id) ON DELETE SET NULL;
+
+ALTER TABLE ONLY public.deleted_houses
+    ADD CONSTRAINT deleted_houses_deleted_by_fkey FOREIGN KEY (deleted_by) REFERENCES public.agents(id) ON DELETE SET NULL;
 
 ALTER TABLE ONLY public.device_login_guesses
     ADD CONSTRAINT device_login_guesses_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
@@ -4759,6 +4830,9 @@ GRANT ALL ON FUNCTION public.find_entries(p_words text, p_from text, p_in text, 
 REVOKE ALL ON FUNCTION public.forget_blob(p_house text, p_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.forget_blob(p_house text, p_id text) TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.forget_house() FROM PUBLIC;
+GRANT ALL ON FUNCTION public.forget_house() TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.generate_short_id() FROM PUBLIC;
 GRANT ALL ON FUNCTION public.generate_short_id() TO arbe_app;
 
@@ -4796,6 +4870,9 @@ GRANT ALL ON FUNCTION public.inherited_entries(p_stream bigint, p_ids text[]) TO
 
 REVOKE ALL ON FUNCTION public.invite_of(p_hash bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.invite_of(p_hash bytea) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.is_first_house() FROM PUBLIC;
+GRANT ALL ON FUNCTION public.is_first_house() TO arbe_app;
 
 GRANT SELECT ON TABLE public.streams TO arbe_app;
 
@@ -4842,6 +4919,9 @@ GRANT ALL ON FUNCTION public.money_lacks(p_micros bigint, p_installation bigint,
 
 REVOKE ALL ON FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp with time zone[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp with time zone[]) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.note_deleted_house() FROM PUBLIC;
+GRANT ALL ON FUNCTION public.note_deleted_house() TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.note_sessions_used(p_hashes bytea[], p_times timestamp with time zone[], p_clients text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.note_sessions_used(p_hashes bytea[], p_times timestamp with time zone[], p_clients text[]) TO arbe_app;

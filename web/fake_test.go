@@ -76,6 +76,8 @@ type fake struct {
 	// fail, while set, is the error of every append and run.
 	fail error
 	now  time.Time
+	// deleted says that somebody deleted the house.
+	deleted bool
 	// unnamed says that the reader's name is made up.
 	unnamed bool
 	// models are the models of the house; nil for a server that cannot list them. recipes are its environments, and invites its
@@ -361,11 +363,24 @@ func (s houses) ListInvites(context.Context, *arbev1.ListInvitesRequest) (*arbev
 	return &arbev1.ListInvitesResponse{Invites: s.f.invites}, nil
 }
 
+func (s houses) DeleteHouse(_ context.Context, req *arbev1.DeleteHouseRequest) (*arbev1.DeleteHouseResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	if req.Name != s.f.house.Name {
+		return nil, refused(connect.CodeInvalidArgument, "name: this is not the name of the house", "repeat the name of the house exactly")
+	}
+	s.f.deleted = true
+	return &arbev1.DeleteHouseResponse{}, nil
+}
+
 func (s houses) UpdateHouse(_ context.Context, req *arbev1.UpdateHouseRequest) (*arbev1.UpdateHouseResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
 	s.f.house = copied(s.f.house)
-	s.f.house.Retention = req.Retention
+	s.f.house.Retention = cmp.Or(req.Retention, s.f.house.Retention)
+	if req.Name != nil {
+		s.f.house.Name, s.f.house.DefaultEnvironmentId = req.GetName(), req.GetDefaultEnvironmentId()
+	}
 	return &arbev1.UpdateHouseResponse{House: s.f.house}, nil
 }
 

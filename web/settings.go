@@ -14,7 +14,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// The pages of a house's settings: members (members.go), bots (bots.go), environments (environments.go), API keys
+// The pages of a house's settings: the house itself (general.go), members (members.go), bots (bots.go), environments (environments.go), API keys
 // (keys.go), models (models.go), secrets (secrets.go), retention (retention.go) and the audit log (audit.go). They work without a script.
 
 // everyMember reads up to a thousand members of a house, oldest first.

@@ -5,7 +5,7 @@ import "slices"
 // settingsPage is one page of the settings. Path is the last part of its address.
 type settingsPage struct{ Path, Title string }
 
-var settingsPages = []settingsPage{{"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"sandboxes", "Sandboxes"}, {"keys", "API keys"}, {"models", "Models"}, {"secrets", "Secrets"}, {"retention", "Retention"}, {"audit", "Audit log"}}
+var settingsPages = []settingsPage{{"settings", "House"}, {"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"sandboxes", "Sandboxes"}, {"keys", "API keys"}, {"models", "Models"}, {"secrets", "Secrets"}, {"retention", "Retention"}, {"audit", "Audit log"}}
 
 // tabsOf returns the pages for the reader. Only owners may see what the house keeps, and the audit log.
 func tabsOf(f layout) []settingsPage {

@@ -98,6 +98,9 @@ func (a *app) houseRoutes() []route {
 		{"POST /houses/{house}/started", a.page(a.dismissChecklist)},
 		{"GET /houses/{house}/search", a.page(a.search)},
 
+		{"GET /houses/{house}/settings", a.page(a.general)},
+		{"POST /houses/{house}/settings", a.page(a.changeGeneral)},
+		{"POST /houses/{house}/delete", a.page(a.deleteHouse)},
 		{"GET /houses/{house}/members", a.page(a.members)},
 		{"POST /houses/{house}/members/{agent}", a.page(a.changeMember)},
 		{"POST /houses/{house}/members/{agent}/remove", a.page(a.removeMember)},

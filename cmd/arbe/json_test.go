@@ -58,6 +58,8 @@ var jsonCalls = []struct {
 	{line: "house retention --threads 365 --dry-run"},
 	{line: "house ask say"},
 	{line: "house audit"},
+	{line: "house create Third", keep: "third=id"},
+	{line: "house delete -y {third}"},
 	{line: "auth whoami", keep: "me=id"},
 	{line: "auth status"},
 	{line: "auth rename Ada"},

@@ -84,3 +84,12 @@ select coalesce(sum(entries), 0)::bigint as entries, coalesce(sum(bytes), 0)::bi
 -- name: LogBytes :one
 -- How large all logs are together, and those of the house that has most.
 select total::bigint, most::bigint from log_bytes();
+
+-- name: ThreadsToDelete :many
+-- Threads of a house, but not its own.
+select t.id from threads t where t.house_id = @house_id
+  and t.id is distinct from (select h.primary_thread_id from houses h where h.id = @house_id)
+limit @max_rows;
+
+-- name: ForgetHouse :exec
+select forget_house();

@@ -42,9 +42,6 @@ update houses set
   default_environment_id = case when @set_default::bool then sqlc.narg(default_environment_id) else default_environment_id end
 where id = @id;
 
--- name: LockHouse :exec
-select from houses where id = @id for update;
-
 -- name: HouseRules :one
 select limits, ask from houses where id = @id;
 
@@ -144,3 +141,20 @@ on conflict (house_id, agent_id) do update set role = excluded.role, by_hand = e
 
 -- name: DeleteGroupRole :exec
 delete from group_roles where house_id = @house_id and agent_id = @agent_id;
+
+-- name: IsFirstHouse :one
+select is_first_house();
+
+-- name: LockHouse :one
+-- The name of a house, which is locked until the transaction ends.
+select name from houses where id = @id for update;
+
+-- name: NoteDeletedHouse :exec
+select note_deleted_house();
+
+-- name: DeletePeople :exec
+-- Ends the memberships of the people of a house, and with them their keys and invites.
+delete from members m using agents a where m.house_id = @house_id and a.id = m.agent_id and a.kind = 'human';
+
+-- name: DeletePoliciesOf :exec
+delete from activation_policies where house_id = @house_id;

@@ -169,6 +169,15 @@ func (q *Queries) ForgetFileEdits(ctx context.Context, db DBTX, turnID string, s
 	return err
 }
 
+const forgetHouse = `-- name: ForgetHouse :exec
+select forget_house()
+`
+
+func (q *Queries) ForgetHouse(ctx context.Context, db DBTX) error {
+	_, err := db.Exec(ctx, forgetHouse)
+	return err
+}
+
 const houseLogs = `-- name: HouseLogs :one
 select coalesce(sum(entries), 0)::bigint as entries, coalesce(sum(bytes), 0)::bigint as bytes from log_sizes where house_id = $1
 `
@@ -356,6 +365,33 @@ insert into servers (key) values ($1) on conflict (key) do nothing
 func (q *Queries) RegisterServer(ctx context.Context, db DBTX, key int64) error {
 	_, err := db.Exec(ctx, registerServer, key)
 	return err
+}
+
+const threadsToDelete = `-- name: ThreadsToDelete :many
+select t.id from threads t where t.house_id = $1
+  and t.id is distinct from (select h.primary_thread_id from houses h where h.id = $1)
+limit $2
+`
+
+// Threads of a house, but not its own.
+func (q *Queries) ThreadsToDelete(ctx context.Context, db DBTX, houseID string, maxRows int32) ([]string, error) {
+	rows, err := db.Query(ctx, threadsToDelete, houseID, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const undecided = `-- name: Undecided :many

@@ -50,6 +50,25 @@ func (q *Queries) DeleteMember(ctx context.Context, db DBTX, houseID string, age
 	return err
 }
 
+const deletePeople = `-- name: DeletePeople :exec
+delete from members m using agents a where m.house_id = $1 and a.id = m.agent_id and a.kind = 'human'
+`
+
+// Ends the memberships of the people of a house, and with them their keys and invites.
+func (q *Queries) DeletePeople(ctx context.Context, db DBTX, houseID string) error {
+	_, err := db.Exec(ctx, deletePeople, houseID)
+	return err
+}
+
+const deletePoliciesOf = `-- name: DeletePoliciesOf :exec
+delete from activation_policies where house_id = $1
+`
+
+func (q *Queries) DeletePoliciesOf(ctx context.Context, db DBTX, houseID string) error {
+	_, err := db.Exec(ctx, deletePoliciesOf, houseID)
+	return err
+}
+
 const findInvite = `-- name: FindInvite :one
 select invite_id::text as invite_id, house_id::text as house_id, house_name::text as house_name, role::text as role,
   invited_by::text as invited_by, expires_at::timestamptz as expires_at, status::text as status
@@ -321,6 +340,17 @@ func (q *Queries) InsertMember(ctx context.Context, db DBTX, houseID string, age
 	return err
 }
 
+const isFirstHouse = `-- name: IsFirstHouse :one
+select is_first_house()
+`
+
+func (q *Queries) IsFirstHouse(ctx context.Context, db DBTX) (bool, error) {
+	row := db.QueryRow(ctx, isFirstHouse)
+	var is_first_house bool
+	err := row.Scan(&is_first_house)
+	return is_first_house, err
+}
+
 const listHouses = `-- name: ListHouses :many
 select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.fallback_models, h.ask, h.keep_threads_days, h.keep_artifacts_days, m.role from houses h
 join members m on m.house_id = h.id and m.agent_id = current_agent()
@@ -518,13 +548,16 @@ func (q *Queries) ListPendingInvites(ctx context.Context, db DBTX, arg ListPendi
 	return items, nil
 }
 
-const lockHouse = `-- name: LockHouse :exec
-select from houses where id = $1 for update
+const lockHouse = `-- name: LockHouse :one
+select name from houses where id = $1 for update
 `
 
-func (q *Queries) LockHouse(ctx context.Context, db DBTX, id string) error {
-	_, err := db.Exec(ctx, lockHouse, id)
-	return err
+// The name of a house, which is locked until the transaction ends.
+func (q *Queries) LockHouse(ctx context.Context, db DBTX, id string) (string, error) {
+	row := db.QueryRow(ctx, lockHouse, id)
+	var name string
+	err := row.Scan(&name)
+	return name, err
 }
 
 const lockHousesOf = `-- name: LockHousesOf :exec
@@ -631,6 +664,15 @@ func (q *Queries) NewID(ctx context.Context, db DBTX) (string, error) {
 	var generate_short_id string
 	err := row.Scan(&generate_short_id)
 	return generate_short_id, err
+}
+
+const noteDeletedHouse = `-- name: NoteDeletedHouse :exec
+select note_deleted_house()
+`
+
+func (q *Queries) NoteDeletedHouse(ctx context.Context, db DBTX) error {
+	_, err := db.Exec(ctx, noteDeletedHouse)
+	return err
 }
 
 const revokeInvite = `-- name: RevokeInvite :one

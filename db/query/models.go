@@ -214,6 +214,22 @@ type Decision struct {
 	Decided int64
 }
 
+// The houses that owners deleted, with the names of that time.
+type DeletedHouse struct {
+	ID            string
+	Name          string
+	DeletedAt     time.Time
+	DeletedBy     *string
+	DeletedByName string
+	// The person whose quotas the house used, see houses.belongs_to.
+	BelongedTo *string
+	// When nothing of it was left; null until then.
+	EmptiedAt *time.Time
+	ChargedOn pgtype.Date
+	// What it spent on the day charged_on with keys of the installation. Otherwise nobody would have to pay for a house that is deleted.
+	ChargedMicros int64
+}
+
 // Logins that programs began. They belong to no house, and are reached only with a code.
 type DeviceLogin struct {
 	// The hash of the secret of the program that logs in.

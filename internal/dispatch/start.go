@@ -84,6 +84,7 @@ func (d *Dispatcher) addKinds() {
 	jobs.Add(d.Jobs, jobs.Kind[turnArgs]{Queue: turns, Attempts: 1, Unique: true, Adopted: true, LeavesLost: true, Work: d.runTurn})
 	jobs.Add(d.Jobs, jobs.Kind[wakeArgs]{Queue: turns, Work: d.wake})
 	jobs.Add(d.Jobs, jobs.Kind[reapArgs]{Queue: reaps, Timeout: reapTimeout, Work: d.reap})
+	jobs.Add(d.Jobs, jobs.Kind[deleteHouseArgs]{Queue: reaps, Timeout: reapTimeout, Unique: true, Work: d.deleteHouse})
 }
 
 // newRuns returns the part that runs coding agents.

@@ -285,7 +285,7 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed 
 
 // checkVersion locks a house and checks that it has not changed since a version.
 func (h *Houses) checkVersion(ctx context.Context, tx pgx.Tx, id, version string) error {
-	if err := h.q.LockHouse(ctx, tx, id); err != nil {
+	if _, err := h.q.LockHouse(ctx, tx, id); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
 	now, err := h.get(ctx, tx, id)

@@ -312,6 +312,12 @@ func (j *Jobs) UnbindTx(ctx context.Context, tx pgx.Tx, house, machine string, t
 	return err
 }
 
+// DeleteOfHouseTx deletes the jobs of a house that nobody works on, but for one.
+func (j *Jobs) DeleteOfHouseTx(ctx context.Context, tx pgx.Tx, house string, but int64) error {
+	_, err := tx.Exec(ctx, "delete from "+db.JobSchema+".river_job where args->>'house' = $1 and state <> 'running' and id <> $2", house, but)
+	return err
+}
+
 // Count is the number of jobs of a kind in a state, on all servers together.
 type Count struct {
 	Kind, State string

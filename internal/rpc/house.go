@@ -5,9 +5,11 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/retention"
@@ -115,6 +117,21 @@ func (s *houseService) UpdateHouse(ctx context.Context, req *arbev1.UpdateHouseR
 		return nil, err
 	}
 	return &arbev1.UpdateHouseResponse{House: wireHouse(changed)}, nil
+}
+
+func (s *houseService) DeleteHouse(ctx context.Context, req *arbev1.DeleteHouseRequest) (*arbev1.DeleteHouseResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Govern, auth.House(req.GetId()))
+	if fault.CodeOf(err) == fault.NotFound { // already deleted, or a house that the caller must not learn of
+		return &arbev1.DeleteHouseResponse{}, nil
+	} else if err != nil {
+		return nil, err
+	}
+	err = s.Houses.Delete(ctx, scope, req.GetName(), func(tx pgx.Tx) error { return s.Dispatcher.DeleteHouseTx(ctx, tx, scope) })
+	if err != nil {
+		return nil, err
+	}
+	s.Logger.InfoContext(ctx, "a house is deleted", "house", scope.House, "agent", scope.Agent)
+	return &arbev1.DeleteHouseResponse{}, nil
 }
 
 // whyGone is [retention.Retention.Explain] for what the caller asked for. A token of a thread learns only of its thread.

@@ -52,6 +52,8 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 // house, and Cyd is a member of it. Bob owns another house.
 type bench struct {
 	dispatcher *dispatch.Dispatcher
+	// provider makes all sandboxes.
+	provider *echo
 	// providers stands in for all providers and model servers of houses.
 	providers *modeltest.Server
 	*dbtest.Database
@@ -103,8 +105,9 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 	})
 	accounts := map[string]sandbox.Account{sandbox.DefaultDriver: {Secret: accountKey, Open: func(key string) (sandbox.Driver, error) { return &account{key: key}, nil }}}
 	secrets := secret.New(d.DB, d.Sealer, secret.EachUse(nothing.SecretUses, sandbox.AccountUses(accounts)), nil)
+	provider := &echo{}
 	boxes := sandbox.NewResolver(sandbox.Config{
-		DB: d.DB, Log: log, Threads: threads, Drivers: map[string]sandbox.Driver{sandbox.DefaultDriver: &echo{}}, Accounts: accounts, Secrets: secrets, Logger: quiet,
+		DB: d.DB, Log: log, Threads: threads, Drivers: map[string]sandbox.Driver{sandbox.DefaultDriver: provider}, Accounts: accounts, Secrets: secrets, Logger: quiet,
 	})
 	blobs := t.TempDir()
 	store, err := blob.OpenDirectory(blobs)
@@ -117,7 +120,7 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 	must(t, err)
 	t.Cleanup(func() { dispatcher.Stop(context.Background()) })
 
-	b := &bench{Database: d, dispatcher: dispatcher, logged: logged, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes.Environments, bots)}
+	b := &bench{Database: d, dispatcher: dispatcher, provider: provider, logged: logged, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes.Environments, bots)}
 	t.Cleanup(b.auth.Listen())
 	b.owner, err = pgxpool.New(ctx, d.OwnerURL)
 	must(t, err)
@@ -305,6 +308,7 @@ func (l *logbook) String() string {
 type echo struct {
 	sandbox.Driver // the methods that the services do not call
 	made           atomic.Int64
+	destroyed      sync.Map // the refs of boxes
 }
 
 // accountKey is the name of the secret that gives a house its own account at the provider of echo. goodKey is the key that
@@ -348,4 +352,8 @@ func (e *echo) Exec(_ context.Context, _ string, c sandbox.Command) (sandbox.Res
 }
 
 func (e *echo) List(context.Context, sandbox.Labels) ([]sandbox.Box, error) { return nil, nil }
-func (e *echo) Destroy(context.Context, string) error                       { return nil }
+
+func (e *echo) Destroy(_ context.Context, ref string) error {
+	e.destroyed.Store(ref, true)
+	return nil
+}

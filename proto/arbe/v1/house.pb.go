@@ -1073,6 +1073,95 @@ func (x *UpdateHouseResponse) GetHouse() *House {
 	return nil
 }
 
+type DeleteHouseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The name of the house, to confirm that the caller means this one. Any other name is refused.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteHouseRequest) Reset() {
+	*x = DeleteHouseRequest{}
+	mi := &file_arbe_v1_house_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteHouseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteHouseRequest) ProtoMessage() {}
+
+func (x *DeleteHouseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteHouseRequest.ProtoReflect.Descriptor instead.
+func (*DeleteHouseRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DeleteHouseRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DeleteHouseRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DeleteHouseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteHouseResponse) Reset() {
+	*x = DeleteHouseResponse{}
+	mi := &file_arbe_v1_house_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteHouseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteHouseResponse) ProtoMessage() {}
+
+func (x *DeleteHouseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteHouseResponse.ProtoReflect.Descriptor instead.
+func (*DeleteHouseResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{16}
+}
+
 type ListMembersRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
@@ -1086,7 +1175,7 @@ type ListMembersRequest struct {
 
 func (x *ListMembersRequest) Reset() {
 	*x = ListMembersRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[15]
+	mi := &file_arbe_v1_house_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1187,7 @@ func (x *ListMembersRequest) String() string {
 func (*ListMembersRequest) ProtoMessage() {}
 
 func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[15]
+	mi := &file_arbe_v1_house_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1200,7 @@ func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersRequest.ProtoReflect.Descriptor instead.
 func (*ListMembersRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListMembersRequest) GetHouseId() string {
@@ -1146,7 +1235,7 @@ type ListMembersResponse struct {
 
 func (x *ListMembersResponse) Reset() {
 	*x = ListMembersResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[16]
+	mi := &file_arbe_v1_house_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1158,7 +1247,7 @@ func (x *ListMembersResponse) String() string {
 func (*ListMembersResponse) ProtoMessage() {}
 
 func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[16]
+	mi := &file_arbe_v1_house_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1171,7 +1260,7 @@ func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersResponse.ProtoReflect.Descriptor instead.
 func (*ListMembersResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListMembersResponse) GetMembers() []*Member {
@@ -1202,7 +1291,7 @@ type UpdateMemberRequest struct {
 
 func (x *UpdateMemberRequest) Reset() {
 	*x = UpdateMemberRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[17]
+	mi := &file_arbe_v1_house_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1214,7 +1303,7 @@ func (x *UpdateMemberRequest) String() string {
 func (*UpdateMemberRequest) ProtoMessage() {}
 
 func (x *UpdateMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[17]
+	mi := &file_arbe_v1_house_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1227,7 +1316,7 @@ func (x *UpdateMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMemberRequest.ProtoReflect.Descriptor instead.
 func (*UpdateMemberRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UpdateMemberRequest) GetHouseId() string {
@@ -1267,7 +1356,7 @@ type UpdateMemberResponse struct {
 
 func (x *UpdateMemberResponse) Reset() {
 	*x = UpdateMemberResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[18]
+	mi := &file_arbe_v1_house_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1368,7 @@ func (x *UpdateMemberResponse) String() string {
 func (*UpdateMemberResponse) ProtoMessage() {}
 
 func (x *UpdateMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[18]
+	mi := &file_arbe_v1_house_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1381,7 @@ func (x *UpdateMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMemberResponse.ProtoReflect.Descriptor instead.
 func (*UpdateMemberResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *UpdateMemberResponse) GetMember() *Member {
@@ -1312,7 +1401,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[19]
+	mi := &file_arbe_v1_house_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1324,7 +1413,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[19]
+	mi := &file_arbe_v1_house_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1337,7 +1426,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RemoveMemberRequest) GetHouseId() string {
@@ -1362,7 +1451,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[20]
+	mi := &file_arbe_v1_house_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +1463,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[20]
+	mi := &file_arbe_v1_house_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +1476,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{22}
 }
 
 // Invite is a link with which one person can join a house.
@@ -1410,7 +1499,7 @@ type Invite struct {
 
 func (x *Invite) Reset() {
 	*x = Invite{}
-	mi := &file_arbe_v1_house_proto_msgTypes[21]
+	mi := &file_arbe_v1_house_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1511,7 @@ func (x *Invite) String() string {
 func (*Invite) ProtoMessage() {}
 
 func (x *Invite) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[21]
+	mi := &file_arbe_v1_house_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1524,7 @@ func (x *Invite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invite.ProtoReflect.Descriptor instead.
 func (*Invite) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Invite) GetId() string {
@@ -1509,7 +1598,7 @@ type CreateInviteRequest struct {
 
 func (x *CreateInviteRequest) Reset() {
 	*x = CreateInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[22]
+	mi := &file_arbe_v1_house_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1610,7 @@ func (x *CreateInviteRequest) String() string {
 func (*CreateInviteRequest) ProtoMessage() {}
 
 func (x *CreateInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[22]
+	mi := &file_arbe_v1_house_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1623,7 @@ func (x *CreateInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInviteRequest.ProtoReflect.Descriptor instead.
 func (*CreateInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreateInviteRequest) GetHouseId() string {
@@ -1576,7 +1665,7 @@ type CreateInviteResponse struct {
 
 func (x *CreateInviteResponse) Reset() {
 	*x = CreateInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[23]
+	mi := &file_arbe_v1_house_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1677,7 @@ func (x *CreateInviteResponse) String() string {
 func (*CreateInviteResponse) ProtoMessage() {}
 
 func (x *CreateInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[23]
+	mi := &file_arbe_v1_house_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1690,7 @@ func (x *CreateInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInviteResponse.ProtoReflect.Descriptor instead.
 func (*CreateInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateInviteResponse) GetInvite() *Invite {
@@ -1631,7 +1720,7 @@ type ListInvitesRequest struct {
 
 func (x *ListInvitesRequest) Reset() {
 	*x = ListInvitesRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[24]
+	mi := &file_arbe_v1_house_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +1732,7 @@ func (x *ListInvitesRequest) String() string {
 func (*ListInvitesRequest) ProtoMessage() {}
 
 func (x *ListInvitesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[24]
+	mi := &file_arbe_v1_house_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +1745,7 @@ func (x *ListInvitesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInvitesRequest.ProtoReflect.Descriptor instead.
 func (*ListInvitesRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListInvitesRequest) GetHouseId() string {
@@ -1691,7 +1780,7 @@ type ListInvitesResponse struct {
 
 func (x *ListInvitesResponse) Reset() {
 	*x = ListInvitesResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	mi := &file_arbe_v1_house_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +1792,7 @@ func (x *ListInvitesResponse) String() string {
 func (*ListInvitesResponse) ProtoMessage() {}
 
 func (x *ListInvitesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	mi := &file_arbe_v1_house_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,7 +1805,7 @@ func (x *ListInvitesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInvitesResponse.ProtoReflect.Descriptor instead.
 func (*ListInvitesResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListInvitesResponse) GetInvites() []*Invite {
@@ -1743,7 +1832,7 @@ type RevokeInviteRequest struct {
 
 func (x *RevokeInviteRequest) Reset() {
 	*x = RevokeInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	mi := &file_arbe_v1_house_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +1844,7 @@ func (x *RevokeInviteRequest) String() string {
 func (*RevokeInviteRequest) ProtoMessage() {}
 
 func (x *RevokeInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	mi := &file_arbe_v1_house_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +1857,7 @@ func (x *RevokeInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeInviteRequest.ProtoReflect.Descriptor instead.
 func (*RevokeInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RevokeInviteRequest) GetHouseId() string {
@@ -1793,7 +1882,7 @@ type RevokeInviteResponse struct {
 
 func (x *RevokeInviteResponse) Reset() {
 	*x = RevokeInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	mi := &file_arbe_v1_house_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +1894,7 @@ func (x *RevokeInviteResponse) String() string {
 func (*RevokeInviteResponse) ProtoMessage() {}
 
 func (x *RevokeInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	mi := &file_arbe_v1_house_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +1907,7 @@ func (x *RevokeInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeInviteResponse.ProtoReflect.Descriptor instead.
 func (*RevokeInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{29}
 }
 
 type ListAuditEventsRequest struct {
@@ -1834,7 +1923,7 @@ type ListAuditEventsRequest struct {
 
 func (x *ListAuditEventsRequest) Reset() {
 	*x = ListAuditEventsRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	mi := &file_arbe_v1_house_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +1935,7 @@ func (x *ListAuditEventsRequest) String() string {
 func (*ListAuditEventsRequest) ProtoMessage() {}
 
 func (x *ListAuditEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	mi := &file_arbe_v1_house_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +1948,7 @@ func (x *ListAuditEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditEventsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListAuditEventsRequest) GetHouseId() string {
@@ -1894,7 +1983,7 @@ type ListAuditEventsResponse struct {
 
 func (x *ListAuditEventsResponse) Reset() {
 	*x = ListAuditEventsResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[29]
+	mi := &file_arbe_v1_house_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1906,7 +1995,7 @@ func (x *ListAuditEventsResponse) String() string {
 func (*ListAuditEventsResponse) ProtoMessage() {}
 
 func (x *ListAuditEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[29]
+	mi := &file_arbe_v1_house_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1919,7 +2008,7 @@ func (x *ListAuditEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditEventsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListAuditEventsResponse) GetEvents() []*AuditEvent {
@@ -1967,7 +2056,7 @@ type AuditEvent struct {
 
 func (x *AuditEvent) Reset() {
 	*x = AuditEvent{}
-	mi := &file_arbe_v1_house_proto_msgTypes[30]
+	mi := &file_arbe_v1_house_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1979,7 +2068,7 @@ func (x *AuditEvent) String() string {
 func (*AuditEvent) ProtoMessage() {}
 
 func (x *AuditEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[30]
+	mi := &file_arbe_v1_house_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1992,7 +2081,7 @@ func (x *AuditEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEvent.ProtoReflect.Descriptor instead.
 func (*AuditEvent) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AuditEvent) GetId() string {
@@ -2093,7 +2182,7 @@ type AuditChange struct {
 
 func (x *AuditChange) Reset() {
 	*x = AuditChange{}
-	mi := &file_arbe_v1_house_proto_msgTypes[31]
+	mi := &file_arbe_v1_house_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2194,7 @@ func (x *AuditChange) String() string {
 func (*AuditChange) ProtoMessage() {}
 
 func (x *AuditChange) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[31]
+	mi := &file_arbe_v1_house_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2207,7 @@ func (x *AuditChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditChange.ProtoReflect.Descriptor instead.
 func (*AuditChange) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AuditChange) GetField() string {
@@ -2151,7 +2240,7 @@ type GetInviteRequest struct {
 
 func (x *GetInviteRequest) Reset() {
 	*x = GetInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[32]
+	mi := &file_arbe_v1_house_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2163,7 +2252,7 @@ func (x *GetInviteRequest) String() string {
 func (*GetInviteRequest) ProtoMessage() {}
 
 func (x *GetInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[32]
+	mi := &file_arbe_v1_house_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2176,7 +2265,7 @@ func (x *GetInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInviteRequest.ProtoReflect.Descriptor instead.
 func (*GetInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetInviteRequest) GetToken() string {
@@ -2201,7 +2290,7 @@ type GetInviteResponse struct {
 
 func (x *GetInviteResponse) Reset() {
 	*x = GetInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[33]
+	mi := &file_arbe_v1_house_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2213,7 +2302,7 @@ func (x *GetInviteResponse) String() string {
 func (*GetInviteResponse) ProtoMessage() {}
 
 func (x *GetInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[33]
+	mi := &file_arbe_v1_house_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2226,7 +2315,7 @@ func (x *GetInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInviteResponse.ProtoReflect.Descriptor instead.
 func (*GetInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetInviteResponse) GetHouseId() string {
@@ -2275,7 +2364,7 @@ type AcceptInviteRequest struct {
 
 func (x *AcceptInviteRequest) Reset() {
 	*x = AcceptInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[34]
+	mi := &file_arbe_v1_house_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2376,7 @@ func (x *AcceptInviteRequest) String() string {
 func (*AcceptInviteRequest) ProtoMessage() {}
 
 func (x *AcceptInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[34]
+	mi := &file_arbe_v1_house_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2389,7 @@ func (x *AcceptInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInviteRequest.ProtoReflect.Descriptor instead.
 func (*AcceptInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{34}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AcceptInviteRequest) GetToken() string {
@@ -2333,7 +2422,7 @@ type AcceptInviteResponse struct {
 
 func (x *AcceptInviteResponse) Reset() {
 	*x = AcceptInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[35]
+	mi := &file_arbe_v1_house_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2345,7 +2434,7 @@ func (x *AcceptInviteResponse) String() string {
 func (*AcceptInviteResponse) ProtoMessage() {}
 
 func (x *AcceptInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[35]
+	mi := &file_arbe_v1_house_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2358,7 +2447,7 @@ func (x *AcceptInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInviteResponse.ProtoReflect.Descriptor instead.
 func (*AcceptInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{35}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AcceptInviteResponse) GetHouse() *House {
@@ -2412,7 +2501,7 @@ type WatchHouseRequest struct {
 
 func (x *WatchHouseRequest) Reset() {
 	*x = WatchHouseRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[36]
+	mi := &file_arbe_v1_house_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2513,7 @@ func (x *WatchHouseRequest) String() string {
 func (*WatchHouseRequest) ProtoMessage() {}
 
 func (x *WatchHouseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[36]
+	mi := &file_arbe_v1_house_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2526,7 @@ func (x *WatchHouseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchHouseRequest.ProtoReflect.Descriptor instead.
 func (*WatchHouseRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{36}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WatchHouseRequest) GetHouseId() string {
@@ -2504,7 +2593,7 @@ type WatchHouseResponse struct {
 
 func (x *WatchHouseResponse) Reset() {
 	*x = WatchHouseResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[37]
+	mi := &file_arbe_v1_house_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2605,7 @@ func (x *WatchHouseResponse) String() string {
 func (*WatchHouseResponse) ProtoMessage() {}
 
 func (x *WatchHouseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[37]
+	mi := &file_arbe_v1_house_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2618,7 @@ func (x *WatchHouseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchHouseResponse.ProtoReflect.Descriptor instead.
 func (*WatchHouseResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{37}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WatchHouseResponse) GetEvent() isWatchHouseResponse_Event {
@@ -2728,7 +2817,7 @@ type Gone struct {
 
 func (x *Gone) Reset() {
 	*x = Gone{}
-	mi := &file_arbe_v1_house_proto_msgTypes[38]
+	mi := &file_arbe_v1_house_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2740,7 +2829,7 @@ func (x *Gone) String() string {
 func (*Gone) ProtoMessage() {}
 
 func (x *Gone) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[38]
+	mi := &file_arbe_v1_house_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2753,7 +2842,7 @@ func (x *Gone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gone.ProtoReflect.Descriptor instead.
 func (*Gone) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{38}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Gone) GetKind() string {
@@ -2781,7 +2870,7 @@ type Rest struct {
 
 func (x *Rest) Reset() {
 	*x = Rest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[39]
+	mi := &file_arbe_v1_house_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2793,7 +2882,7 @@ func (x *Rest) String() string {
 func (*Rest) ProtoMessage() {}
 
 func (x *Rest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[39]
+	mi := &file_arbe_v1_house_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2806,7 +2895,7 @@ func (x *Rest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rest.ProtoReflect.Descriptor instead.
 func (*Rest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{39}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Rest) GetPageToken() string {
@@ -2824,7 +2913,7 @@ type Watching struct {
 
 func (x *Watching) Reset() {
 	*x = Watching{}
-	mi := &file_arbe_v1_house_proto_msgTypes[40]
+	mi := &file_arbe_v1_house_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2836,7 +2925,7 @@ func (x *Watching) String() string {
 func (*Watching) ProtoMessage() {}
 
 func (x *Watching) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[40]
+	mi := &file_arbe_v1_house_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2849,7 +2938,7 @@ func (x *Watching) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watching.ProtoReflect.Descriptor instead.
 func (*Watching) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{40}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{42}
 }
 
 var File_arbe_v1_house_proto protoreflect.FileDescriptor
@@ -2944,7 +3033,11 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x05_nameB\x19\n" +
 	"\x17_default_environment_idJ\x04\b\x04\x10\x05R\rdefault_model\";\n" +
 	"\x13UpdateHouseResponse\x12$\n" +
-	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\"\x8c\x01\n" +
+	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\"N\n" +
+	"\x12DeleteHouseRequest\x12\x19\n" +
+	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\x1d\n" +
+	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\"\x15\n" +
+	"\x13DeleteHouseResponse\"\x8c\x01\n" +
 	"\x12ListMembersRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12'\n" +
 	"\tpage_size\x18\x02 \x01(\x05B\n" +
@@ -3083,13 +3176,14 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x01 \x01(\tR\tpageToken\"\n" +
 	"\n" +
-	"\bWatching2\xbb\b\n" +
+	"\bWatching2\x85\t\n" +
 	"\fHouseService\x12H\n" +
 	"\vCreateHouse\x12\x1b.arbe.v1.CreateHouseRequest\x1a\x1c.arbe.v1.CreateHouseResponse\x12D\n" +
 	"\bGetHouse\x12\x18.arbe.v1.GetHouseRequest\x1a\x19.arbe.v1.GetHouseResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\n" +
 	"ListHouses\x12\x1a.arbe.v1.ListHousesRequest\x1a\x1b.arbe.v1.ListHousesResponse\"\x03\x90\x02\x01\x12H\n" +
-	"\vUpdateHouse\x12\x1b.arbe.v1.UpdateHouseRequest\x1a\x1c.arbe.v1.UpdateHouseResponse\x12M\n" +
+	"\vUpdateHouse\x12\x1b.arbe.v1.UpdateHouseRequest\x1a\x1c.arbe.v1.UpdateHouseResponse\x12H\n" +
+	"\vDeleteHouse\x12\x1b.arbe.v1.DeleteHouseRequest\x1a\x1c.arbe.v1.DeleteHouseResponse\x12M\n" +
 	"\vListMembers\x12\x1b.arbe.v1.ListMembersRequest\x1a\x1c.arbe.v1.ListMembersResponse\"\x03\x90\x02\x01\x12K\n" +
 	"\fUpdateMember\x12\x1c.arbe.v1.UpdateMemberRequest\x1a\x1d.arbe.v1.UpdateMemberResponse\x12K\n" +
 	"\fRemoveMember\x12\x1c.arbe.v1.RemoveMemberRequest\x1a\x1d.arbe.v1.RemoveMemberResponse\x12K\n" +
@@ -3114,7 +3208,7 @@ func file_arbe_v1_house_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_house_proto_rawDescData
 }
 
-var file_arbe_v1_house_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_arbe_v1_house_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_arbe_v1_house_proto_goTypes = []any{
 	(*House)(nil),                   // 0: arbe.v1.House
 	(*HouseRetention)(nil),          // 1: arbe.v1.HouseRetention
@@ -3131,49 +3225,51 @@ var file_arbe_v1_house_proto_goTypes = []any{
 	(*ListHousesResponse)(nil),      // 12: arbe.v1.ListHousesResponse
 	(*UpdateHouseRequest)(nil),      // 13: arbe.v1.UpdateHouseRequest
 	(*UpdateHouseResponse)(nil),     // 14: arbe.v1.UpdateHouseResponse
-	(*ListMembersRequest)(nil),      // 15: arbe.v1.ListMembersRequest
-	(*ListMembersResponse)(nil),     // 16: arbe.v1.ListMembersResponse
-	(*UpdateMemberRequest)(nil),     // 17: arbe.v1.UpdateMemberRequest
-	(*UpdateMemberResponse)(nil),    // 18: arbe.v1.UpdateMemberResponse
-	(*RemoveMemberRequest)(nil),     // 19: arbe.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),    // 20: arbe.v1.RemoveMemberResponse
-	(*Invite)(nil),                  // 21: arbe.v1.Invite
-	(*CreateInviteRequest)(nil),     // 22: arbe.v1.CreateInviteRequest
-	(*CreateInviteResponse)(nil),    // 23: arbe.v1.CreateInviteResponse
-	(*ListInvitesRequest)(nil),      // 24: arbe.v1.ListInvitesRequest
-	(*ListInvitesResponse)(nil),     // 25: arbe.v1.ListInvitesResponse
-	(*RevokeInviteRequest)(nil),     // 26: arbe.v1.RevokeInviteRequest
-	(*RevokeInviteResponse)(nil),    // 27: arbe.v1.RevokeInviteResponse
-	(*ListAuditEventsRequest)(nil),  // 28: arbe.v1.ListAuditEventsRequest
-	(*ListAuditEventsResponse)(nil), // 29: arbe.v1.ListAuditEventsResponse
-	(*AuditEvent)(nil),              // 30: arbe.v1.AuditEvent
-	(*AuditChange)(nil),             // 31: arbe.v1.AuditChange
-	(*GetInviteRequest)(nil),        // 32: arbe.v1.GetInviteRequest
-	(*GetInviteResponse)(nil),       // 33: arbe.v1.GetInviteResponse
-	(*AcceptInviteRequest)(nil),     // 34: arbe.v1.AcceptInviteRequest
-	(*AcceptInviteResponse)(nil),    // 35: arbe.v1.AcceptInviteResponse
-	(*WatchHouseRequest)(nil),       // 36: arbe.v1.WatchHouseRequest
-	(*WatchHouseResponse)(nil),      // 37: arbe.v1.WatchHouseResponse
-	(*Gone)(nil),                    // 38: arbe.v1.Gone
-	(*Rest)(nil),                    // 39: arbe.v1.Rest
-	(*Watching)(nil),                // 40: arbe.v1.Watching
-	(*timestamppb.Timestamp)(nil),   // 41: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 42: arbe.v1.Agent
-	(*Names)(nil),                   // 43: arbe.v1.Names
-	(*durationpb.Duration)(nil),     // 44: google.protobuf.Duration
-	(*Thread)(nil),                  // 45: arbe.v1.Thread
-	(*Sandbox)(nil),                 // 46: arbe.v1.Sandbox
-	(*Environment)(nil),             // 47: arbe.v1.Environment
-	(*Alive)(nil),                   // 48: arbe.v1.Alive
-	(*Bot)(nil),                     // 49: arbe.v1.Bot
-	(*Inbox)(nil),                   // 50: arbe.v1.Inbox
+	(*DeleteHouseRequest)(nil),      // 15: arbe.v1.DeleteHouseRequest
+	(*DeleteHouseResponse)(nil),     // 16: arbe.v1.DeleteHouseResponse
+	(*ListMembersRequest)(nil),      // 17: arbe.v1.ListMembersRequest
+	(*ListMembersResponse)(nil),     // 18: arbe.v1.ListMembersResponse
+	(*UpdateMemberRequest)(nil),     // 19: arbe.v1.UpdateMemberRequest
+	(*UpdateMemberResponse)(nil),    // 20: arbe.v1.UpdateMemberResponse
+	(*RemoveMemberRequest)(nil),     // 21: arbe.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),    // 22: arbe.v1.RemoveMemberResponse
+	(*Invite)(nil),                  // 23: arbe.v1.Invite
+	(*CreateInviteRequest)(nil),     // 24: arbe.v1.CreateInviteRequest
+	(*CreateInviteResponse)(nil),    // 25: arbe.v1.CreateInviteResponse
+	(*ListInvitesRequest)(nil),      // 26: arbe.v1.ListInvitesRequest
+	(*ListInvitesResponse)(nil),     // 27: arbe.v1.ListInvitesResponse
+	(*RevokeInviteRequest)(nil),     // 28: arbe.v1.RevokeInviteRequest
+	(*RevokeInviteResponse)(nil),    // 29: arbe.v1.RevokeInviteResponse
+	(*ListAuditEventsRequest)(nil),  // 30: arbe.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil), // 31: arbe.v1.ListAuditEventsResponse
+	(*AuditEvent)(nil),              // 32: arbe.v1.AuditEvent
+	(*AuditChange)(nil),             // 33: arbe.v1.AuditChange
+	(*GetInviteRequest)(nil),        // 34: arbe.v1.GetInviteRequest
+	(*GetInviteResponse)(nil),       // 35: arbe.v1.GetInviteResponse
+	(*AcceptInviteRequest)(nil),     // 36: arbe.v1.AcceptInviteRequest
+	(*AcceptInviteResponse)(nil),    // 37: arbe.v1.AcceptInviteResponse
+	(*WatchHouseRequest)(nil),       // 38: arbe.v1.WatchHouseRequest
+	(*WatchHouseResponse)(nil),      // 39: arbe.v1.WatchHouseResponse
+	(*Gone)(nil),                    // 40: arbe.v1.Gone
+	(*Rest)(nil),                    // 41: arbe.v1.Rest
+	(*Watching)(nil),                // 42: arbe.v1.Watching
+	(*timestamppb.Timestamp)(nil),   // 43: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 44: arbe.v1.Agent
+	(*Names)(nil),                   // 45: arbe.v1.Names
+	(*durationpb.Duration)(nil),     // 46: google.protobuf.Duration
+	(*Thread)(nil),                  // 47: arbe.v1.Thread
+	(*Sandbox)(nil),                 // 48: arbe.v1.Sandbox
+	(*Environment)(nil),             // 49: arbe.v1.Environment
+	(*Alive)(nil),                   // 50: arbe.v1.Alive
+	(*Bot)(nil),                     // 51: arbe.v1.Bot
+	(*Inbox)(nil),                   // 52: arbe.v1.Inbox
 }
 var file_arbe_v1_house_proto_depIdxs = []int32{
-	41, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
+	43, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
 	2,  // 1: arbe.v1.House.limits:type_name -> arbe.v1.HouseLimits
 	1,  // 2: arbe.v1.House.retention:type_name -> arbe.v1.HouseRetention
-	42, // 3: arbe.v1.Member.agent:type_name -> arbe.v1.Agent
-	41, // 4: arbe.v1.Member.joined_at:type_name -> google.protobuf.Timestamp
+	44, // 3: arbe.v1.Member.agent:type_name -> arbe.v1.Agent
+	43, // 4: arbe.v1.Member.joined_at:type_name -> google.protobuf.Timestamp
 	0,  // 5: arbe.v1.CreateHouseResponse.house:type_name -> arbe.v1.House
 	1,  // 6: arbe.v1.GetHouseRequest.preview:type_name -> arbe.v1.HouseRetention
 	0,  // 7: arbe.v1.GetHouseResponse.house:type_name -> arbe.v1.House
@@ -3182,64 +3278,66 @@ var file_arbe_v1_house_proto_depIdxs = []int32{
 	9,  // 10: arbe.v1.GetHouseResponse.logs:type_name -> arbe.v1.HouseLogs
 	0,  // 11: arbe.v1.ListHousesResponse.houses:type_name -> arbe.v1.House
 	2,  // 12: arbe.v1.UpdateHouseRequest.limits:type_name -> arbe.v1.HouseLimits
-	43, // 13: arbe.v1.UpdateHouseRequest.ask:type_name -> arbe.v1.Names
+	45, // 13: arbe.v1.UpdateHouseRequest.ask:type_name -> arbe.v1.Names
 	1,  // 14: arbe.v1.UpdateHouseRequest.retention:type_name -> arbe.v1.HouseRetention
 	0,  // 15: arbe.v1.UpdateHouseResponse.house:type_name -> arbe.v1.House
 	4,  // 16: arbe.v1.ListMembersResponse.members:type_name -> arbe.v1.Member
 	4,  // 17: arbe.v1.UpdateMemberResponse.member:type_name -> arbe.v1.Member
-	41, // 18: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
-	41, // 19: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
-	44, // 20: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
-	21, // 21: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
-	21, // 22: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
-	30, // 23: arbe.v1.ListAuditEventsResponse.events:type_name -> arbe.v1.AuditEvent
-	41, // 24: arbe.v1.AuditEvent.at:type_name -> google.protobuf.Timestamp
-	31, // 25: arbe.v1.AuditEvent.changes:type_name -> arbe.v1.AuditChange
-	41, // 26: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
+	43, // 18: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
+	43, // 19: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
+	46, // 20: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
+	23, // 21: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
+	23, // 22: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
+	32, // 23: arbe.v1.ListAuditEventsResponse.events:type_name -> arbe.v1.AuditEvent
+	43, // 24: arbe.v1.AuditEvent.at:type_name -> google.protobuf.Timestamp
+	33, // 25: arbe.v1.AuditEvent.changes:type_name -> arbe.v1.AuditChange
+	43, // 26: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 27: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
-	42, // 28: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
-	41, // 29: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
+	44, // 28: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
+	43, // 29: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 30: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
-	45, // 31: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
-	46, // 32: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
-	47, // 33: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
+	47, // 31: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
+	48, // 32: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
+	49, // 33: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
 	4,  // 34: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
-	38, // 35: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
-	39, // 36: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
-	40, // 37: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
-	48, // 38: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
-	49, // 39: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
-	50, // 40: arbe.v1.WatchHouseResponse.inbox:type_name -> arbe.v1.Inbox
+	40, // 35: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
+	41, // 36: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
+	42, // 37: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
+	50, // 38: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
+	51, // 39: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
+	52, // 40: arbe.v1.WatchHouseResponse.inbox:type_name -> arbe.v1.Inbox
 	5,  // 41: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
 	7,  // 42: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
 	11, // 43: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
 	13, // 44: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
-	15, // 45: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
-	17, // 46: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
-	19, // 47: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
-	22, // 48: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
-	24, // 49: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
-	26, // 50: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
-	32, // 51: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
-	34, // 52: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
-	28, // 53: arbe.v1.HouseService.ListAuditEvents:input_type -> arbe.v1.ListAuditEventsRequest
-	36, // 54: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
-	6,  // 55: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
-	8,  // 56: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
-	12, // 57: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
-	14, // 58: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
-	16, // 59: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
-	18, // 60: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
-	20, // 61: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
-	23, // 62: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
-	25, // 63: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
-	27, // 64: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
-	33, // 65: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
-	35, // 66: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
-	29, // 67: arbe.v1.HouseService.ListAuditEvents:output_type -> arbe.v1.ListAuditEventsResponse
-	37, // 68: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
-	55, // [55:69] is the sub-list for method output_type
-	41, // [41:55] is the sub-list for method input_type
+	15, // 45: arbe.v1.HouseService.DeleteHouse:input_type -> arbe.v1.DeleteHouseRequest
+	17, // 46: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
+	19, // 47: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
+	21, // 48: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
+	24, // 49: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
+	26, // 50: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
+	28, // 51: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
+	34, // 52: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
+	36, // 53: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
+	30, // 54: arbe.v1.HouseService.ListAuditEvents:input_type -> arbe.v1.ListAuditEventsRequest
+	38, // 55: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
+	6,  // 56: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
+	8,  // 57: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
+	12, // 58: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
+	14, // 59: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
+	16, // 60: arbe.v1.HouseService.DeleteHouse:output_type -> arbe.v1.DeleteHouseResponse
+	18, // 61: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
+	20, // 62: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
+	22, // 63: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
+	25, // 64: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
+	27, // 65: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
+	29, // 66: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
+	35, // 67: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
+	37, // 68: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
+	31, // 69: arbe.v1.HouseService.ListAuditEvents:output_type -> arbe.v1.ListAuditEventsResponse
+	39, // 70: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
+	56, // [56:71] is the sub-list for method output_type
+	41, // [41:56] is the sub-list for method input_type
 	41, // [41:41] is the sub-list for extension type_name
 	41, // [41:41] is the sub-list for extension extendee
 	0,  // [0:41] is the sub-list for field type_name
@@ -3258,8 +3356,8 @@ func file_arbe_v1_house_proto_init() {
 	file_arbe_v1_sandbox_proto_init()
 	file_arbe_v1_thread_proto_init()
 	file_arbe_v1_house_proto_msgTypes[13].OneofWrappers = []any{}
-	file_arbe_v1_house_proto_msgTypes[31].OneofWrappers = []any{}
-	file_arbe_v1_house_proto_msgTypes[37].OneofWrappers = []any{
+	file_arbe_v1_house_proto_msgTypes[33].OneofWrappers = []any{}
+	file_arbe_v1_house_proto_msgTypes[39].OneofWrappers = []any{
 		(*WatchHouseResponse_House)(nil),
 		(*WatchHouseResponse_Thread)(nil),
 		(*WatchHouseResponse_Sandbox)(nil),
@@ -3278,7 +3376,7 @@ func file_arbe_v1_house_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_house_proto_rawDesc), len(file_arbe_v1_house_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   41,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

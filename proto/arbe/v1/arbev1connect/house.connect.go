@@ -43,6 +43,9 @@ const (
 	// HouseServiceUpdateHouseProcedure is the fully-qualified name of the HouseService's UpdateHouse
 	// RPC.
 	HouseServiceUpdateHouseProcedure = "/arbe.v1.HouseService/UpdateHouse"
+	// HouseServiceDeleteHouseProcedure is the fully-qualified name of the HouseService's DeleteHouse
+	// RPC.
+	HouseServiceDeleteHouseProcedure = "/arbe.v1.HouseService/DeleteHouse"
 	// HouseServiceListMembersProcedure is the fully-qualified name of the HouseService's ListMembers
 	// RPC.
 	HouseServiceListMembersProcedure = "/arbe.v1.HouseService/ListMembers"
@@ -84,6 +87,12 @@ type HouseServiceClient interface {
 	ListHouses(context.Context, *v1.ListHousesRequest) (*v1.ListHousesResponse, error)
 	// UpdateHouse changes the fields that are set. Owners only.
 	UpdateHouse(context.Context, *v1.UpdateHouseRequest) (*v1.UpdateHouseResponse, error)
+	// DeleteHouse deletes a house for good, with everything in it: threads and their logs, bots, environments, secrets,
+	// artifacts. Owners only. At once, nobody is in the house any more, and its API keys are revoked. Its sandboxes are destroyed
+	// without saving their files, and then the rest is deleted; this takes as long as their providers need. The operator of the
+	// server keeps a record of the names of the house and of its deleter. The first house of an installation cannot be deleted;
+	// the error is a failed_precondition. Deleting a house that is gone succeeds.
+	DeleteHouse(context.Context, *v1.DeleteHouseRequest) (*v1.DeleteHouseResponse, error)
 	// ListMembers returns the members of a house with their roles, oldest member first.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
 	// UpdateMember changes the role of a person. Owners only. If an owner becomes a member, their pending invites are revoked.
@@ -159,6 +168,12 @@ func NewHouseServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(houseServiceMethods.ByName("UpdateHouse")),
 			connect.WithClientOptions(opts...),
 		),
+		deleteHouse: connect.NewClient[v1.DeleteHouseRequest, v1.DeleteHouseResponse](
+			httpClient,
+			baseURL+HouseServiceDeleteHouseProcedure,
+			connect.WithSchema(houseServiceMethods.ByName("DeleteHouse")),
+			connect.WithClientOptions(opts...),
+		),
 		listMembers: connect.NewClient[v1.ListMembersRequest, v1.ListMembersResponse](
 			httpClient,
 			baseURL+HouseServiceListMembersProcedure,
@@ -231,6 +246,7 @@ type houseServiceClient struct {
 	getHouse        *connect.Client[v1.GetHouseRequest, v1.GetHouseResponse]
 	listHouses      *connect.Client[v1.ListHousesRequest, v1.ListHousesResponse]
 	updateHouse     *connect.Client[v1.UpdateHouseRequest, v1.UpdateHouseResponse]
+	deleteHouse     *connect.Client[v1.DeleteHouseRequest, v1.DeleteHouseResponse]
 	listMembers     *connect.Client[v1.ListMembersRequest, v1.ListMembersResponse]
 	updateMember    *connect.Client[v1.UpdateMemberRequest, v1.UpdateMemberResponse]
 	removeMember    *connect.Client[v1.RemoveMemberRequest, v1.RemoveMemberResponse]
@@ -273,6 +289,15 @@ func (c *houseServiceClient) ListHouses(ctx context.Context, req *v1.ListHousesR
 // UpdateHouse calls arbe.v1.HouseService.UpdateHouse.
 func (c *houseServiceClient) UpdateHouse(ctx context.Context, req *v1.UpdateHouseRequest) (*v1.UpdateHouseResponse, error) {
 	response, err := c.updateHouse.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteHouse calls arbe.v1.HouseService.DeleteHouse.
+func (c *houseServiceClient) DeleteHouse(ctx context.Context, req *v1.DeleteHouseRequest) (*v1.DeleteHouseResponse, error) {
+	response, err := c.deleteHouse.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -376,6 +401,12 @@ type HouseServiceHandler interface {
 	ListHouses(context.Context, *v1.ListHousesRequest) (*v1.ListHousesResponse, error)
 	// UpdateHouse changes the fields that are set. Owners only.
 	UpdateHouse(context.Context, *v1.UpdateHouseRequest) (*v1.UpdateHouseResponse, error)
+	// DeleteHouse deletes a house for good, with everything in it: threads and their logs, bots, environments, secrets,
+	// artifacts. Owners only. At once, nobody is in the house any more, and its API keys are revoked. Its sandboxes are destroyed
+	// without saving their files, and then the rest is deleted; this takes as long as their providers need. The operator of the
+	// server keeps a record of the names of the house and of its deleter. The first house of an installation cannot be deleted;
+	// the error is a failed_precondition. Deleting a house that is gone succeeds.
+	DeleteHouse(context.Context, *v1.DeleteHouseRequest) (*v1.DeleteHouseResponse, error)
 	// ListMembers returns the members of a house with their roles, oldest member first.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
 	// UpdateMember changes the role of a person. Owners only. If an owner becomes a member, their pending invites are revoked.
@@ -445,6 +476,12 @@ func NewHouseServiceHandler(svc HouseServiceHandler, opts ...connect.HandlerOpti
 		HouseServiceUpdateHouseProcedure,
 		svc.UpdateHouse,
 		connect.WithSchema(houseServiceMethods.ByName("UpdateHouse")),
+		connect.WithHandlerOptions(opts...),
+	)
+	houseServiceDeleteHouseHandler := connect.NewUnaryHandlerSimple(
+		HouseServiceDeleteHouseProcedure,
+		svc.DeleteHouse,
+		connect.WithSchema(houseServiceMethods.ByName("DeleteHouse")),
 		connect.WithHandlerOptions(opts...),
 	)
 	houseServiceListMembersHandler := connect.NewUnaryHandlerSimple(
@@ -520,6 +557,8 @@ func NewHouseServiceHandler(svc HouseServiceHandler, opts ...connect.HandlerOpti
 			houseServiceListHousesHandler.ServeHTTP(w, r)
 		case HouseServiceUpdateHouseProcedure:
 			houseServiceUpdateHouseHandler.ServeHTTP(w, r)
+		case HouseServiceDeleteHouseProcedure:
+			houseServiceDeleteHouseHandler.ServeHTTP(w, r)
 		case HouseServiceListMembersProcedure:
 			houseServiceListMembersHandler.ServeHTTP(w, r)
 		case HouseServiceUpdateMemberProcedure:
@@ -563,6 +602,10 @@ func (UnimplementedHouseServiceHandler) ListHouses(context.Context, *v1.ListHous
 
 func (UnimplementedHouseServiceHandler) UpdateHouse(context.Context, *v1.UpdateHouseRequest) (*v1.UpdateHouseResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.HouseService.UpdateHouse is not implemented"))
+}
+
+func (UnimplementedHouseServiceHandler) DeleteHouse(context.Context, *v1.DeleteHouseRequest) (*v1.DeleteHouseResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.HouseService.DeleteHouse is not implemented"))
 }
 
 func (UnimplementedHouseServiceHandler) ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error) {

@@ -27,7 +27,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/house.proto.
  */
 export const file_arbe_v1_house: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIp4CCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJEiQKBmxpbWl0cxgIIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMSCwoDYXNrGAkgAygJEioKCXJldGVudGlvbhgKIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb24SDAoEZXRhZxgLIAEoCSJWCg5Ib3VzZVJldGVudGlvbhIgCgx0aHJlYWRzX2RheXMYASABKAVCCrpIBxoFGMIcKAASIgoOYXJ0aWZhY3RzX2RheXMYAiABKAVCCrpIBxoFGMIcKAAibgoLSG91c2VMaW1pdHMSLgoNaG91c2VfdXNkX2RheRgBIAEoAUIXukgUEhIZAAAAAABq+EApAAAAAAAAAAASLwoObWVtYmVyX3VzZF9kYXkYAiABKAFCF7pIFBISGQAAAAAAavhAKQAAAAAAAAAAIvwBCgpIb3VzZVVzYWdlEgsKA3VzZBgBIAEoARITCgt1c2RfdW5rbm93bhgCIAEoCBINCgVjYWxscxgDIAEoAxIRCgl1c2RfbGltaXQYBCABKAESEgoKc2hhcmVkX3VzZBgFIAEoARISCgpwZXJzb25fdXNkGAYgASgBEhgKEHBlcnNvbl91c2RfbGltaXQYByABKAESHgoWaW5zdGFsbGF0aW9uX3VzZF9saW1pdBgIIAEoARIaChJpbnN0YWxsYXRpb25fc3BlbnQYCSABKAgSEgoKbWVtYmVyX3VzZBgKIAEoARIYChBtZW1iZXJfdXNkX2xpbWl0GAsgASgBInIKBk1lbWJlchIdCgVhZ2VudBgBIAEoCzIOLmFyYmUudjEuQWdlbnQSDAoEcm9sZRgCIAEoCRItCglqb2luZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBGV0YWcYBCABKAkiLQoSQ3JlYXRlSG91c2VSZXF1ZXN0EhcKBG5hbWUYASABKAlCCbpIBnIEEAEYZCI0ChNDcmVhdGVIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZSJhCg9HZXRIb3VzZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBINCgV1c2FnZRgCIAEoCBIoCgdwcmV2aWV3GAMgASgLMhcuYXJiZS52MS5Ib3VzZVJldGVudGlvbiKGAQoQR2V0SG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2USJwoKdXNlZF90b2RheRgCIAEoCzITLmFyYmUudjEuSG91c2VVc2FnZRIqCgdwcmV2aWV3GAMgASgLMhkuYXJiZS52MS5SZXRlbnRpb25QcmV2aWV3Ik4KEFJldGVudGlvblByZXZpZXcSDwoHdGhyZWFkcxgBIAEoAxIRCglhcnRpZmFjdHMYAiABKAMSFgoOYXJ0aWZhY3RfYnl0ZXMYAyABKAMiUAoRTGlzdEhvdXNlc1JlcXVlc3QSHQoJcGFnZV9zaXplGAEgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAiABKAlCCLpIBXIDGIAEIk0KEkxpc3RIb3VzZXNSZXNwb25zZRIeCgZob3VzZXMYASADKAsyDi5hcmJlLnYxLkhvdXNlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSK2AgoSVXBkYXRlSG91c2VSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASHAoEbmFtZRgCIAEoCUIJukgGcgQQARhkSACIAQESLAoWZGVmYXVsdF9lbnZpcm9ubWVudF9pZBgDIAEoCUIHukgEcgIYQEgBiAEBEiQKBmxpbWl0cxgFIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMSGwoDYXNrGAYgASgLMg4uYXJiZS52MS5OYW1lcxIqCglyZXRlbnRpb24YByABKAsyFy5hcmJlLnYxLkhvdXNlUmV0ZW50aW9uEhUKBGV0YWcYCCABKAlCB7pIBHICGEBCBwoFX25hbWVCGQoXX2RlZmF1bHRfZW52aXJvbm1lbnRfaWRKBAgEEAVSDWRlZmF1bHRfbW9kZWwiNAoTVXBkYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UibgoSTGlzdE1lbWJlcnNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlAKE0xpc3RNZW1iZXJzUmVzcG9uc2USIAoHbWVtYmVycxgBIAMoCzIPLmFyYmUudjEuTWVtYmVyEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKJAQoTVXBkYXRlTWVtYmVyUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhoKCGFnZW50X2lkGAIgASgJQgi6SAVyA7ABARIiCgRyb2xlGAMgASgJQhS6SBFyD1IFb3duZXJSBm1lbWJlchIVCgRldGFnGAQgASgJQge6SARyAhhAIjcKFFVwZGF0ZU1lbWJlclJlc3BvbnNlEh8KBm1lbWJlchgBIAEoCzIPLmFyYmUudjEuTWVtYmVyIk4KE1JlbW92ZU1lbWJlclJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCghhZ2VudF9pZBgCIAEoCUIIukgFcgOwAQEiFgoUUmVtb3ZlTWVtYmVyUmVzcG9uc2Ui2AEKBkludml0ZRIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRyb2xlGAMgASgJEgwKBG5vdGUYBCABKAkSGwoTY3JlYXRlZF9ieV9hZ2VudF9pZBgFIAEoCRIXCg9jcmVhdGVkX2J5X25hbWUYBiABKAkSLgoKY3JlYXRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiswEKE0NyZWF0ZUludml0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIlCgRyb2xlGAIgASgJQhe6SBTYAQFyD1IFb3duZXJSBm1lbWJlchJACgpleHBpcmVzX2luGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhG6SA6qAQsiBQiAmp4BMgIIPBIWCgRub3RlGAQgASgJQgi6SAVyAxjIASJFChRDcmVhdGVJbnZpdGVSZXNwb25zZRIfCgZpbnZpdGUYASABKAsyDy5hcmJlLnYxLkludml0ZRIMCgRwYXRoGAIgASgJIm4KEkxpc3RJbnZpdGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJQChNMaXN0SW52aXRlc1Jlc3BvbnNlEiAKB2ludml0ZXMYASADKAsyDy5hcmJlLnYxLkludml0ZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiSQoTUmV2b2tlSW52aXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhUKAmlkGAIgASgJQgm6SAZyBBABGEAiFgoUUmV2b2tlSW52aXRlUmVzcG9uc2UicgoWTGlzdEF1ZGl0RXZlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJXChdMaXN0QXVkaXRFdmVudHNSZXNwb25zZRIjCgZldmVudHMYASADKAsyEy5hcmJlLnYxLkF1ZGl0RXZlbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIpYCCgpBdWRpdEV2ZW50EgoKAmlkGAEgASgJEiYKAmF0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5hY3Rvcl9hZ2VudF9pZBgDIAEoCRISCgphY3Rvcl9raW5kGAQgASgJEhIKCmFjdG9yX25hbWUYBSABKAkSCwoDdmlhGAYgASgJEhAKCGtleV9uYW1lGAcgASgJEg4KBmFjdGlvbhgIIAEoCRIUCgxzdWJqZWN0X2tpbmQYCSABKAkSEgoKc3ViamVjdF9pZBgKIAEoCRIUCgxzdWJqZWN0X25hbWUYCyABKAkSJQoHY2hhbmdlcxgMIAMoCzIULmFyYmUudjEuQXVkaXRDaGFuZ2UiWgoLQXVkaXRDaGFuZ2USDQoFZmllbGQYASABKAkSEwoGYmVmb3JlGAIgASgJSACIAQESEgoFYWZ0ZXIYAyABKAlIAYgBAUIJCgdfYmVmb3JlQggKBl9hZnRlciItChBHZXRJbnZpdGVSZXF1ZXN0EhkKBXRva2VuGAEgASgJQgq6SAdyBRABGMgBIosBChFHZXRJbnZpdGVSZXNwb25zZRIQCghob3VzZV9pZBgBIAEoCRISCgpob3VzZV9uYW1lGAIgASgJEgwKBHJvbGUYAyABKAkSEgoKaW52aXRlZF9ieRgEIAEoCRIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJHChNBY2NlcHRJbnZpdGVSZXF1ZXN0EhkKBXRva2VuGAEgASgJQgq6SAdyBRABGMgBEhUKBG5hbWUYAiABKAlCB7pIBHICGGQinQEKFEFjY2VwdEludml0ZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZRIdCgVhZ2VudBgCIAEoCzIOLmFyYmUudjEuQWdlbnQSDwoHc2Vzc2lvbhgDIAEoCRI2ChJzZXNzaW9uX2V4cGlyZXNfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIqEBChFXYXRjaEhvdXNlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhsKB3RocmVhZHMYAiABKAVCCrpIBxoFGMgBKAASJAoKdGhyZWFkX2lkcxgDIAMoCUIQukgNkgEKEGQiBnIEEAEYQBIPCgdtZW1iZXJzGAQgASgIEgwKBGJvdHMYBSABKAgSDQoFaW5ib3gYBiABKAgimwMKEldhdGNoSG91c2VSZXNwb25zZRIfCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2VIABIhCgZ0aHJlYWQYAiABKAsyDy5hcmJlLnYxLlRocmVhZEgAEiMKB3NhbmRib3gYAyABKAsyEC5hcmJlLnYxLlNhbmRib3hIABIrCgtlbnZpcm9ubWVudBgEIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnRIABIhCgZtZW1iZXIYBSABKAsyDy5hcmJlLnYxLk1lbWJlckgAEh0KBGdvbmUYBiABKAsyDS5hcmJlLnYxLkdvbmVIABIdCgRyZXN0GAcgASgLMg0uYXJiZS52MS5SZXN0SAASJgoJY2F1Z2h0X3VwGAggASgLMhEuYXJiZS52MS5XYXRjaGluZ0gAEh8KBWFsaXZlGAkgASgLMg4uYXJiZS52MS5BbGl2ZUgAEhsKA2JvdBgKIAEoCzIMLmFyYmUudjEuQm90SAASHwoFaW5ib3gYCyABKAsyDi5hcmJlLnYxLkluYm94SABCBwoFZXZlbnQiIAoER29uZRIMCgRraW5kGAEgASgJEgoKAmlkGAIgASgJIhoKBFJlc3QSEgoKcGFnZV90b2tlbhgBIAEoCSIKCghXYXRjaGluZzK7CAoMSG91c2VTZXJ2aWNlEkgKC0NyZWF0ZUhvdXNlEhsuYXJiZS52MS5DcmVhdGVIb3VzZVJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUhvdXNlUmVzcG9uc2USRAoIR2V0SG91c2USGC5hcmJlLnYxLkdldEhvdXNlUmVxdWVzdBoZLmFyYmUudjEuR2V0SG91c2VSZXNwb25zZSIDkAIBEkoKCkxpc3RIb3VzZXMSGi5hcmJlLnYxLkxpc3RIb3VzZXNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0SG91c2VzUmVzcG9uc2UiA5ACARJICgtVcGRhdGVIb3VzZRIbLmFyYmUudjEuVXBkYXRlSG91c2VSZXF1ZXN0GhwuYXJiZS52MS5VcGRhdGVIb3VzZVJlc3BvbnNlEk0KC0xpc3RNZW1iZXJzEhsuYXJiZS52MS5MaXN0TWVtYmVyc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RNZW1iZXJzUmVzcG9uc2UiA5ACARJLCgxVcGRhdGVNZW1iZXISHC5hcmJlLnYxLlVwZGF0ZU1lbWJlclJlcXVlc3QaHS5hcmJlLnYxLlVwZGF0ZU1lbWJlclJlc3BvbnNlEksKDFJlbW92ZU1lbWJlchIcLmFyYmUudjEuUmVtb3ZlTWVtYmVyUmVxdWVzdBodLmFyYmUudjEuUmVtb3ZlTWVtYmVyUmVzcG9uc2USSwoMQ3JlYXRlSW52aXRlEhwuYXJiZS52MS5DcmVhdGVJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5DcmVhdGVJbnZpdGVSZXNwb25zZRJNCgtMaXN0SW52aXRlcxIbLmFyYmUudjEuTGlzdEludml0ZXNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0SW52aXRlc1Jlc3BvbnNlIgOQAgESSwoMUmV2b2tlSW52aXRlEhwuYXJiZS52MS5SZXZva2VJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5SZXZva2VJbnZpdGVSZXNwb25zZRJCCglHZXRJbnZpdGUSGS5hcmJlLnYxLkdldEludml0ZVJlcXVlc3QaGi5hcmJlLnYxLkdldEludml0ZVJlc3BvbnNlEksKDEFjY2VwdEludml0ZRIcLmFyYmUudjEuQWNjZXB0SW52aXRlUmVxdWVzdBodLmFyYmUudjEuQWNjZXB0SW52aXRlUmVzcG9uc2USWQoPTGlzdEF1ZGl0RXZlbnRzEh8uYXJiZS52MS5MaXN0QXVkaXRFdmVudHNSZXF1ZXN0GiAuYXJiZS52MS5MaXN0QXVkaXRFdmVudHNSZXNwb25zZSIDkAIBEkcKCldhdGNoSG91c2USGi5hcmJlLnYxLldhdGNoSG91c2VSZXF1ZXN0GhsuYXJiZS52MS5XYXRjaEhvdXNlUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_inbox, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIp4CCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJEiQKBmxpbWl0cxgIIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMSCwoDYXNrGAkgAygJEioKCXJldGVudGlvbhgKIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb24SDAoEZXRhZxgLIAEoCSJWCg5Ib3VzZVJldGVudGlvbhIgCgx0aHJlYWRzX2RheXMYASABKAVCCrpIBxoFGMIcKAASIgoOYXJ0aWZhY3RzX2RheXMYAiABKAVCCrpIBxoFGMIcKAAibgoLSG91c2VMaW1pdHMSLgoNaG91c2VfdXNkX2RheRgBIAEoAUIXukgUEhIZAAAAAABq+EApAAAAAAAAAAASLwoObWVtYmVyX3VzZF9kYXkYAiABKAFCF7pIFBISGQAAAAAAavhAKQAAAAAAAAAAIvwBCgpIb3VzZVVzYWdlEgsKA3VzZBgBIAEoARITCgt1c2RfdW5rbm93bhgCIAEoCBINCgVjYWxscxgDIAEoAxIRCgl1c2RfbGltaXQYBCABKAESEgoKc2hhcmVkX3VzZBgFIAEoARISCgpwZXJzb25fdXNkGAYgASgBEhgKEHBlcnNvbl91c2RfbGltaXQYByABKAESHgoWaW5zdGFsbGF0aW9uX3VzZF9saW1pdBgIIAEoARIaChJpbnN0YWxsYXRpb25fc3BlbnQYCSABKAgSEgoKbWVtYmVyX3VzZBgKIAEoARIYChBtZW1iZXJfdXNkX2xpbWl0GAsgASgBInIKBk1lbWJlchIdCgVhZ2VudBgBIAEoCzIOLmFyYmUudjEuQWdlbnQSDAoEcm9sZRgCIAEoCRItCglqb2luZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBGV0YWcYBCABKAkiLQoSQ3JlYXRlSG91c2VSZXF1ZXN0EhcKBG5hbWUYASABKAlCCbpIBnIEEAEYZCI0ChNDcmVhdGVIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZSJhCg9HZXRIb3VzZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBINCgV1c2FnZRgCIAEoCBIoCgdwcmV2aWV3GAMgASgLMhcuYXJiZS52MS5Ib3VzZVJldGVudGlvbiKoAQoQR2V0SG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2USJwoKdXNlZF90b2RheRgCIAEoCzITLmFyYmUudjEuSG91c2VVc2FnZRIqCgdwcmV2aWV3GAMgASgLMhkuYXJiZS52MS5SZXRlbnRpb25QcmV2aWV3EiAKBGxvZ3MYBCABKAsyEi5hcmJlLnYxLkhvdXNlTG9ncyJACglIb3VzZUxvZ3MSDwoHZW50cmllcxgBIAEoAxINCgVieXRlcxgCIAEoAxITCgtieXRlc19saW1pdBgDIAEoAyJOChBSZXRlbnRpb25QcmV2aWV3Eg8KB3RocmVhZHMYASABKAMSEQoJYXJ0aWZhY3RzGAIgASgDEhYKDmFydGlmYWN0X2J5dGVzGAMgASgDIlAKEUxpc3RIb3VzZXNSZXF1ZXN0Eh0KCXBhZ2Vfc2l6ZRgBIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAIgASgJQgi6SAVyAxiABCJNChJMaXN0SG91c2VzUmVzcG9uc2USHgoGaG91c2VzGAEgAygLMg4uYXJiZS52MS5Ib3VzZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkitgIKElVwZGF0ZUhvdXNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhwKBG5hbWUYAiABKAlCCbpIBnIEEAEYZEgAiAEBEiwKFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAlCB7pIBHICGEBIAYgBARIkCgZsaW1pdHMYBSABKAsyFC5hcmJlLnYxLkhvdXNlTGltaXRzEhsKA2FzaxgGIAEoCzIOLmFyYmUudjEuTmFtZXMSKgoJcmV0ZW50aW9uGAcgASgLMhcuYXJiZS52MS5Ib3VzZVJldGVudGlvbhIVCgRldGFnGAggASgJQge6SARyAhhAQgcKBV9uYW1lQhkKF19kZWZhdWx0X2Vudmlyb25tZW50X2lkSgQIBBAFUg1kZWZhdWx0X21vZGVsIjQKE1VwZGF0ZUhvdXNlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlIkQKEkRlbGV0ZUhvdXNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYZCIVChNEZWxldGVIb3VzZVJlc3BvbnNlIm4KEkxpc3RNZW1iZXJzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJQChNMaXN0TWVtYmVyc1Jlc3BvbnNlEiAKB21lbWJlcnMYASADKAsyDy5hcmJlLnYxLk1lbWJlchIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiiQEKE1VwZGF0ZU1lbWJlclJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCghhZ2VudF9pZBgCIAEoCUIIukgFcgOwAQESIgoEcm9sZRgDIAEoCUIUukgRcg9SBW93bmVyUgZtZW1iZXISFQoEZXRhZxgEIAEoCUIHukgEcgIYQCI3ChRVcGRhdGVNZW1iZXJSZXNwb25zZRIfCgZtZW1iZXIYASABKAsyDy5hcmJlLnYxLk1lbWJlciJOChNSZW1vdmVNZW1iZXJSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGgoIYWdlbnRfaWQYAiABKAlCCLpIBXIDsAEBIhYKFFJlbW92ZU1lbWJlclJlc3BvbnNlItgBCgZJbnZpdGUSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSDAoEcm9sZRgDIAEoCRIMCgRub3RlGAQgASgJEhsKE2NyZWF0ZWRfYnlfYWdlbnRfaWQYBSABKAkSFwoPY3JlYXRlZF9ieV9uYW1lGAYgASgJEi4KCmNyZWF0ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIrMBChNDcmVhdGVJbnZpdGVSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASJQoEcm9sZRgCIAEoCUIXukgU2AEBcg9SBW93bmVyUgZtZW1iZXISQAoKZXhwaXJlc19pbhgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIRukgOqgELIgUIgJqeATICCDwSFgoEbm90ZRgEIAEoCUIIukgFcgMYyAEiRQoUQ3JlYXRlSW52aXRlUmVzcG9uc2USHwoGaW52aXRlGAEgASgLMg8uYXJiZS52MS5JbnZpdGUSDAoEcGF0aBgCIAEoCSJuChJMaXN0SW52aXRlc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiUAoTTGlzdEludml0ZXNSZXNwb25zZRIgCgdpbnZpdGVzGAEgAygLMg8uYXJiZS52MS5JbnZpdGUSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIkkKE1Jldm9rZUludml0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIVCgJpZBgCIAEoCUIJukgGcgQQARhAIhYKFFJldm9rZUludml0ZVJlc3BvbnNlInIKFkxpc3RBdWRpdEV2ZW50c1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiVwoXTGlzdEF1ZGl0RXZlbnRzUmVzcG9uc2USIwoGZXZlbnRzGAEgAygLMhMuYXJiZS52MS5BdWRpdEV2ZW50EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKWAgoKQXVkaXRFdmVudBIKCgJpZBgBIAEoCRImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoOYWN0b3JfYWdlbnRfaWQYAyABKAkSEgoKYWN0b3Jfa2luZBgEIAEoCRISCgphY3Rvcl9uYW1lGAUgASgJEgsKA3ZpYRgGIAEoCRIQCghrZXlfbmFtZRgHIAEoCRIOCgZhY3Rpb24YCCABKAkSFAoMc3ViamVjdF9raW5kGAkgASgJEhIKCnN1YmplY3RfaWQYCiABKAkSFAoMc3ViamVjdF9uYW1lGAsgASgJEiUKB2NoYW5nZXMYDCADKAsyFC5hcmJlLnYxLkF1ZGl0Q2hhbmdlIloKC0F1ZGl0Q2hhbmdlEg0KBWZpZWxkGAEgASgJEhMKBmJlZm9yZRgCIAEoCUgAiAEBEhIKBWFmdGVyGAMgASgJSAGIAQFCCQoHX2JlZm9yZUIICgZfYWZ0ZXIiLQoQR2V0SW52aXRlUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIASKLAQoRR2V0SW52aXRlUmVzcG9uc2USEAoIaG91c2VfaWQYASABKAkSEgoKaG91c2VfbmFtZRgCIAEoCRIMCgRyb2xlGAMgASgJEhIKCmludml0ZWRfYnkYBCABKAkSLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiRwoTQWNjZXB0SW52aXRlUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIARIVCgRuYW1lGAIgASgJQge6SARyAhhkIp0BChRBY2NlcHRJbnZpdGVSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2USHQoFYWdlbnQYAiABKAsyDi5hcmJlLnYxLkFnZW50Eg8KB3Nlc3Npb24YAyABKAkSNgoSc2Vzc2lvbl9leHBpcmVzX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKhAQoRV2F0Y2hIb3VzZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIbCgd0aHJlYWRzGAIgASgFQgq6SAcaBRjIASgAEiQKCnRocmVhZF9pZHMYAyADKAlCELpIDZIBChBkIgZyBBABGEASDwoHbWVtYmVycxgEIAEoCBIMCgRib3RzGAUgASgIEg0KBWluYm94GAYgASgIIpsDChJXYXRjaEhvdXNlUmVzcG9uc2USHwoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlSAASIQoGdGhyZWFkGAIgASgLMg8uYXJiZS52MS5UaHJlYWRIABIjCgdzYW5kYm94GAMgASgLMhAuYXJiZS52MS5TYW5kYm94SAASKwoLZW52aXJvbm1lbnQYBCABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50SAASIQoGbWVtYmVyGAUgASgLMg8uYXJiZS52MS5NZW1iZXJIABIdCgRnb25lGAYgASgLMg0uYXJiZS52MS5Hb25lSAASHQoEcmVzdBgHIAEoCzINLmFyYmUudjEuUmVzdEgAEiYKCWNhdWdodF91cBgIIAEoCzIRLmFyYmUudjEuV2F0Y2hpbmdIABIfCgVhbGl2ZRgJIAEoCzIOLmFyYmUudjEuQWxpdmVIABIbCgNib3QYCiABKAsyDC5hcmJlLnYxLkJvdEgAEh8KBWluYm94GAsgASgLMg4uYXJiZS52MS5JbmJveEgAQgcKBWV2ZW50IiAKBEdvbmUSDAoEa2luZBgBIAEoCRIKCgJpZBgCIAEoCSIaCgRSZXN0EhIKCnBhZ2VfdG9rZW4YASABKAkiCgoIV2F0Y2hpbmcyhQkKDEhvdXNlU2VydmljZRJICgtDcmVhdGVIb3VzZRIbLmFyYmUudjEuQ3JlYXRlSG91c2VSZXF1ZXN0GhwuYXJiZS52MS5DcmVhdGVIb3VzZVJlc3BvbnNlEkQKCEdldEhvdXNlEhguYXJiZS52MS5HZXRIb3VzZVJlcXVlc3QaGS5hcmJlLnYxLkdldEhvdXNlUmVzcG9uc2UiA5ACARJKCgpMaXN0SG91c2VzEhouYXJiZS52MS5MaXN0SG91c2VzUmVxdWVzdBobLmFyYmUudjEuTGlzdEhvdXNlc1Jlc3BvbnNlIgOQAgESSAoLVXBkYXRlSG91c2USGy5hcmJlLnYxLlVwZGF0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuVXBkYXRlSG91c2VSZXNwb25zZRJICgtEZWxldGVIb3VzZRIbLmFyYmUudjEuRGVsZXRlSG91c2VSZXF1ZXN0GhwuYXJiZS52MS5EZWxldGVIb3VzZVJlc3BvbnNlEk0KC0xpc3RNZW1iZXJzEhsuYXJiZS52MS5MaXN0TWVtYmVyc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RNZW1iZXJzUmVzcG9uc2UiA5ACARJLCgxVcGRhdGVNZW1iZXISHC5hcmJlLnYxLlVwZGF0ZU1lbWJlclJlcXVlc3QaHS5hcmJlLnYxLlVwZGF0ZU1lbWJlclJlc3BvbnNlEksKDFJlbW92ZU1lbWJlchIcLmFyYmUudjEuUmVtb3ZlTWVtYmVyUmVxdWVzdBodLmFyYmUudjEuUmVtb3ZlTWVtYmVyUmVzcG9uc2USSwoMQ3JlYXRlSW52aXRlEhwuYXJiZS52MS5DcmVhdGVJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5DcmVhdGVJbnZpdGVSZXNwb25zZRJNCgtMaXN0SW52aXRlcxIbLmFyYmUudjEuTGlzdEludml0ZXNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0SW52aXRlc1Jlc3BvbnNlIgOQAgESSwoMUmV2b2tlSW52aXRlEhwuYXJiZS52MS5SZXZva2VJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5SZXZva2VJbnZpdGVSZXNwb25zZRJCCglHZXRJbnZpdGUSGS5hcmJlLnYxLkdldEludml0ZVJlcXVlc3QaGi5hcmJlLnYxLkdldEludml0ZVJlc3BvbnNlEksKDEFjY2VwdEludml0ZRIcLmFyYmUudjEuQWNjZXB0SW52aXRlUmVxdWVzdBodLmFyYmUudjEuQWNjZXB0SW52aXRlUmVzcG9uc2USWQoPTGlzdEF1ZGl0RXZlbnRzEh8uYXJiZS52MS5MaXN0QXVkaXRFdmVudHNSZXF1ZXN0GiAuYXJiZS52MS5MaXN0QXVkaXRFdmVudHNSZXNwb25zZSIDkAIBEkcKCldhdGNoSG91c2USGi5hcmJlLnYxLldhdGNoSG91c2VSZXF1ZXN0GhsuYXJiZS52MS5XYXRjaEhvdXNlUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_inbox, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * House is a tenant.
@@ -342,7 +342,7 @@ export type GetHouseRequest = Message<"arbe.v1.GetHouseRequest"> & {
   id: string;
 
   /**
-   * Also return used_today.
+   * Also return used_today and logs.
    *
    * @generated from field: bool usage = 2;
    */
@@ -385,6 +385,13 @@ export type GetHouseResponse = Message<"arbe.v1.GetHouseResponse"> & {
    * @generated from field: arbe.v1.RetentionPreview preview = 3;
    */
   preview?: RetentionPreview | undefined;
+
+  /**
+   * Set only if the request sets usage.
+   *
+   * @generated from field: arbe.v1.HouseLogs logs = 4;
+   */
+  logs?: HouseLogs | undefined;
 };
 
 /**
@@ -393,6 +400,40 @@ export type GetHouseResponse = Message<"arbe.v1.GetHouseResponse"> & {
  */
 export const GetHouseResponseSchema: GenMessage<GetHouseResponse> = /*@__PURE__*/
   messageDesc(file_arbe_v1_house, 8);
+
+/**
+ * HouseLogs is the size of all logs of a house: its threads, and the streams that programs created. It may be a minute old.
+ *
+ * @generated from message arbe.v1.HouseLogs
+ */
+export type HouseLogs = Message<"arbe.v1.HouseLogs"> & {
+  /**
+   * @generated from field: int64 entries = 1;
+   */
+  entries: bigint;
+
+  /**
+   * What the entries take in the database, in bytes.
+   *
+   * @generated from field: int64 bytes = 2;
+   */
+  bytes: bigint;
+
+  /**
+   * The quota of bytes, which the operator sets. When it is reached, nothing new can be said in the house (resource_exhausted),
+   * while work that has begun ends as usual.
+   *
+   * @generated from field: int64 bytes_limit = 3;
+   */
+  bytesLimit: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.HouseLogs.
+ * Use `create(HouseLogsSchema)` to create a new message.
+ */
+export const HouseLogsSchema: GenMessage<HouseLogs> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 9);
 
 /**
  * RetentionPreview counts what a retention would delete now.
@@ -423,7 +464,7 @@ export type RetentionPreview = Message<"arbe.v1.RetentionPreview"> & {
  * Use `create(RetentionPreviewSchema)` to create a new message.
  */
 export const RetentionPreviewSchema: GenMessage<RetentionPreview> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 9);
+  messageDesc(file_arbe_v1_house, 10);
 
 /**
  * @generated from message arbe.v1.ListHousesRequest
@@ -449,7 +490,7 @@ export type ListHousesRequest = Message<"arbe.v1.ListHousesRequest"> & {
  * Use `create(ListHousesRequestSchema)` to create a new message.
  */
 export const ListHousesRequestSchema: GenMessage<ListHousesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 10);
+  messageDesc(file_arbe_v1_house, 11);
 
 /**
  * @generated from message arbe.v1.ListHousesResponse
@@ -473,7 +514,7 @@ export type ListHousesResponse = Message<"arbe.v1.ListHousesResponse"> & {
  * Use `create(ListHousesResponseSchema)` to create a new message.
  */
 export const ListHousesResponseSchema: GenMessage<ListHousesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 11);
+  messageDesc(file_arbe_v1_house, 12);
 
 /**
  * @generated from message arbe.v1.UpdateHouseRequest
@@ -531,7 +572,7 @@ export type UpdateHouseRequest = Message<"arbe.v1.UpdateHouseRequest"> & {
  * Use `create(UpdateHouseRequestSchema)` to create a new message.
  */
 export const UpdateHouseRequestSchema: GenMessage<UpdateHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 12);
+  messageDesc(file_arbe_v1_house, 13);
 
 /**
  * @generated from message arbe.v1.UpdateHouseResponse
@@ -548,7 +589,44 @@ export type UpdateHouseResponse = Message<"arbe.v1.UpdateHouseResponse"> & {
  * Use `create(UpdateHouseResponseSchema)` to create a new message.
  */
 export const UpdateHouseResponseSchema: GenMessage<UpdateHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 13);
+  messageDesc(file_arbe_v1_house, 14);
+
+/**
+ * @generated from message arbe.v1.DeleteHouseRequest
+ */
+export type DeleteHouseRequest = Message<"arbe.v1.DeleteHouseRequest"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * The name of the house, to confirm that the caller means this one. Any other name is refused.
+   *
+   * @generated from field: string name = 2;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message arbe.v1.DeleteHouseRequest.
+ * Use `create(DeleteHouseRequestSchema)` to create a new message.
+ */
+export const DeleteHouseRequestSchema: GenMessage<DeleteHouseRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 15);
+
+/**
+ * @generated from message arbe.v1.DeleteHouseResponse
+ */
+export type DeleteHouseResponse = Message<"arbe.v1.DeleteHouseResponse"> & {
+};
+
+/**
+ * Describes the message arbe.v1.DeleteHouseResponse.
+ * Use `create(DeleteHouseResponseSchema)` to create a new message.
+ */
+export const DeleteHouseResponseSchema: GenMessage<DeleteHouseResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 16);
 
 /**
  * @generated from message arbe.v1.ListMembersRequest
@@ -579,7 +657,7 @@ export type ListMembersRequest = Message<"arbe.v1.ListMembersRequest"> & {
  * Use `create(ListMembersRequestSchema)` to create a new message.
  */
 export const ListMembersRequestSchema: GenMessage<ListMembersRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 14);
+  messageDesc(file_arbe_v1_house, 17);
 
 /**
  * @generated from message arbe.v1.ListMembersResponse
@@ -603,7 +681,7 @@ export type ListMembersResponse = Message<"arbe.v1.ListMembersResponse"> & {
  * Use `create(ListMembersResponseSchema)` to create a new message.
  */
 export const ListMembersResponseSchema: GenMessage<ListMembersResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 15);
+  messageDesc(file_arbe_v1_house, 18);
 
 /**
  * @generated from message arbe.v1.UpdateMemberRequest
@@ -638,7 +716,7 @@ export type UpdateMemberRequest = Message<"arbe.v1.UpdateMemberRequest"> & {
  * Use `create(UpdateMemberRequestSchema)` to create a new message.
  */
 export const UpdateMemberRequestSchema: GenMessage<UpdateMemberRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 16);
+  messageDesc(file_arbe_v1_house, 19);
 
 /**
  * @generated from message arbe.v1.UpdateMemberResponse
@@ -655,7 +733,7 @@ export type UpdateMemberResponse = Message<"arbe.v1.UpdateMemberResponse"> & {
  * Use `create(UpdateMemberResponseSchema)` to create a new message.
  */
 export const UpdateMemberResponseSchema: GenMessage<UpdateMemberResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 17);
+  messageDesc(file_arbe_v1_house, 20);
 
 /**
  * @generated from message arbe.v1.RemoveMemberRequest
@@ -677,7 +755,7 @@ export type RemoveMemberRequest = Message<"arbe.v1.RemoveMemberRequest"> & {
  * Use `create(RemoveMemberRequestSchema)` to create a new message.
  */
 export const RemoveMemberRequestSchema: GenMessage<RemoveMemberRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 18);
+  messageDesc(file_arbe_v1_house, 21);
 
 /**
  * @generated from message arbe.v1.RemoveMemberResponse
@@ -690,7 +768,7 @@ export type RemoveMemberResponse = Message<"arbe.v1.RemoveMemberResponse"> & {
  * Use `create(RemoveMemberResponseSchema)` to create a new message.
  */
 export const RemoveMemberResponseSchema: GenMessage<RemoveMemberResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 19);
+  messageDesc(file_arbe_v1_house, 22);
 
 /**
  * Invite is a link with which one person can join a house.
@@ -750,7 +828,7 @@ export type Invite = Message<"arbe.v1.Invite"> & {
  * Use `create(InviteSchema)` to create a new message.
  */
 export const InviteSchema: GenMessage<Invite> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 20);
+  messageDesc(file_arbe_v1_house, 23);
 
 /**
  * @generated from message arbe.v1.CreateInviteRequest
@@ -788,7 +866,7 @@ export type CreateInviteRequest = Message<"arbe.v1.CreateInviteRequest"> & {
  * Use `create(CreateInviteRequestSchema)` to create a new message.
  */
 export const CreateInviteRequestSchema: GenMessage<CreateInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 21);
+  messageDesc(file_arbe_v1_house, 24);
 
 /**
  * @generated from message arbe.v1.CreateInviteResponse
@@ -812,7 +890,7 @@ export type CreateInviteResponse = Message<"arbe.v1.CreateInviteResponse"> & {
  * Use `create(CreateInviteResponseSchema)` to create a new message.
  */
 export const CreateInviteResponseSchema: GenMessage<CreateInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 22);
+  messageDesc(file_arbe_v1_house, 25);
 
 /**
  * @generated from message arbe.v1.ListInvitesRequest
@@ -843,7 +921,7 @@ export type ListInvitesRequest = Message<"arbe.v1.ListInvitesRequest"> & {
  * Use `create(ListInvitesRequestSchema)` to create a new message.
  */
 export const ListInvitesRequestSchema: GenMessage<ListInvitesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 23);
+  messageDesc(file_arbe_v1_house, 26);
 
 /**
  * @generated from message arbe.v1.ListInvitesResponse
@@ -867,7 +945,7 @@ export type ListInvitesResponse = Message<"arbe.v1.ListInvitesResponse"> & {
  * Use `create(ListInvitesResponseSchema)` to create a new message.
  */
 export const ListInvitesResponseSchema: GenMessage<ListInvitesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 24);
+  messageDesc(file_arbe_v1_house, 27);
 
 /**
  * @generated from message arbe.v1.RevokeInviteRequest
@@ -889,7 +967,7 @@ export type RevokeInviteRequest = Message<"arbe.v1.RevokeInviteRequest"> & {
  * Use `create(RevokeInviteRequestSchema)` to create a new message.
  */
 export const RevokeInviteRequestSchema: GenMessage<RevokeInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 25);
+  messageDesc(file_arbe_v1_house, 28);
 
 /**
  * @generated from message arbe.v1.RevokeInviteResponse
@@ -902,7 +980,7 @@ export type RevokeInviteResponse = Message<"arbe.v1.RevokeInviteResponse"> & {
  * Use `create(RevokeInviteResponseSchema)` to create a new message.
  */
 export const RevokeInviteResponseSchema: GenMessage<RevokeInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 26);
+  messageDesc(file_arbe_v1_house, 29);
 
 /**
  * @generated from message arbe.v1.ListAuditEventsRequest
@@ -933,7 +1011,7 @@ export type ListAuditEventsRequest = Message<"arbe.v1.ListAuditEventsRequest"> &
  * Use `create(ListAuditEventsRequestSchema)` to create a new message.
  */
 export const ListAuditEventsRequestSchema: GenMessage<ListAuditEventsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 27);
+  messageDesc(file_arbe_v1_house, 30);
 
 /**
  * @generated from message arbe.v1.ListAuditEventsResponse
@@ -957,7 +1035,7 @@ export type ListAuditEventsResponse = Message<"arbe.v1.ListAuditEventsResponse">
  * Use `create(ListAuditEventsResponseSchema)` to create a new message.
  */
 export const ListAuditEventsResponseSchema: GenMessage<ListAuditEventsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 28);
+  messageDesc(file_arbe_v1_house, 31);
 
 /**
  * AuditEvent says that somebody changed something in the administration of a house. The names are those of that time.
@@ -1048,7 +1126,7 @@ export type AuditEvent = Message<"arbe.v1.AuditEvent"> & {
  * Use `create(AuditEventSchema)` to create a new message.
  */
 export const AuditEventSchema: GenMessage<AuditEvent> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 29);
+  messageDesc(file_arbe_v1_house, 32);
 
 /**
  * AuditChange is a field that was set or changed.
@@ -1080,7 +1158,7 @@ export type AuditChange = Message<"arbe.v1.AuditChange"> & {
  * Use `create(AuditChangeSchema)` to create a new message.
  */
 export const AuditChangeSchema: GenMessage<AuditChange> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 30);
+  messageDesc(file_arbe_v1_house, 33);
 
 /**
  * @generated from message arbe.v1.GetInviteRequest
@@ -1097,7 +1175,7 @@ export type GetInviteRequest = Message<"arbe.v1.GetInviteRequest"> & {
  * Use `create(GetInviteRequestSchema)` to create a new message.
  */
 export const GetInviteRequestSchema: GenMessage<GetInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 31);
+  messageDesc(file_arbe_v1_house, 34);
 
 /**
  * @generated from message arbe.v1.GetInviteResponse
@@ -1138,7 +1216,7 @@ export type GetInviteResponse = Message<"arbe.v1.GetInviteResponse"> & {
  * Use `create(GetInviteResponseSchema)` to create a new message.
  */
 export const GetInviteResponseSchema: GenMessage<GetInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 32);
+  messageDesc(file_arbe_v1_house, 35);
 
 /**
  * @generated from message arbe.v1.AcceptInviteRequest
@@ -1162,7 +1240,7 @@ export type AcceptInviteRequest = Message<"arbe.v1.AcceptInviteRequest"> & {
  * Use `create(AcceptInviteRequestSchema)` to create a new message.
  */
 export const AcceptInviteRequestSchema: GenMessage<AcceptInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 33);
+  messageDesc(file_arbe_v1_house, 36);
 
 /**
  * @generated from message arbe.v1.AcceptInviteResponse
@@ -1201,7 +1279,7 @@ export type AcceptInviteResponse = Message<"arbe.v1.AcceptInviteResponse"> & {
  * Use `create(AcceptInviteResponseSchema)` to create a new message.
  */
 export const AcceptInviteResponseSchema: GenMessage<AcceptInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 34);
+  messageDesc(file_arbe_v1_house, 37);
 
 /**
  * WatchHouseRequest names what to watch in addition to the house itself.
@@ -1258,7 +1336,7 @@ export type WatchHouseRequest = Message<"arbe.v1.WatchHouseRequest"> & {
  * Use `create(WatchHouseRequestSchema)` to create a new message.
  */
 export const WatchHouseRequestSchema: GenMessage<WatchHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 35);
+  messageDesc(file_arbe_v1_house, 38);
 
 /**
  * @generated from message arbe.v1.WatchHouseResponse
@@ -1355,7 +1433,7 @@ export type WatchHouseResponse = Message<"arbe.v1.WatchHouseResponse"> & {
  * Use `create(WatchHouseResponseSchema)` to create a new message.
  */
 export const WatchHouseResponseSchema: GenMessage<WatchHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 36);
+  messageDesc(file_arbe_v1_house, 39);
 
 /**
  * Gone identifies a row.
@@ -1383,7 +1461,7 @@ export type Gone = Message<"arbe.v1.Gone"> & {
  * Use `create(GoneSchema)` to create a new message.
  */
 export const GoneSchema: GenMessage<Gone> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 37);
+  messageDesc(file_arbe_v1_house, 40);
 
 /**
  * Rest is the rest of the list of threads.
@@ -1404,7 +1482,7 @@ export type Rest = Message<"arbe.v1.Rest"> & {
  * Use `create(RestSchema)` to create a new message.
  */
 export const RestSchema: GenMessage<Rest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 38);
+  messageDesc(file_arbe_v1_house, 41);
 
 /**
  * @generated from message arbe.v1.Watching
@@ -1417,7 +1495,7 @@ export type Watching = Message<"arbe.v1.Watching"> & {
  * Use `create(WatchingSchema)` to create a new message.
  */
 export const WatchingSchema: GenMessage<Watching> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 39);
+  messageDesc(file_arbe_v1_house, 42);
 
 /**
  * HouseService manages houses, the tenants of an installation. A house owns everything in it, and is the only privacy
@@ -1466,6 +1544,20 @@ export const HouseService: GenService<{
     methodKind: "unary";
     input: typeof UpdateHouseRequestSchema;
     output: typeof UpdateHouseResponseSchema;
+  },
+  /**
+   * DeleteHouse deletes a house for good, with everything in it: threads and their logs, bots, environments, secrets,
+   * artifacts. Owners only. At once, nobody is in the house any more, and its API keys are revoked. Its sandboxes are destroyed
+   * without saving their files, and then the rest is deleted; this takes as long as their providers need. The operator of the
+   * server keeps a record of the names of the house and of its deleter. The first house of an installation cannot be deleted;
+   * the error is a failed_precondition. Deleting a house that is gone succeeds.
+   *
+   * @generated from rpc arbe.v1.HouseService.DeleteHouse
+   */
+  deleteHouse: {
+    methodKind: "unary";
+    input: typeof DeleteHouseRequestSchema;
+    output: typeof DeleteHouseResponseSchema;
   },
   /**
    * ListMembers returns the members of a house with their roles, oldest member first.
