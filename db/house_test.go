@@ -107,6 +107,9 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 	insert("insert into device_logins (device, code, client, address, expires_at, agent_id, approved) values ($1, $1, 'arbe', '', now() + interval '1 hour', $2, true) returning 'ok'", []byte(h.id), h.owner)
 	insert("insert into device_login_guesses (agent_id) values ($1) returning 'ok'", h.owner)
 	insert("insert into login_identities (issuer, subject, agent_id, email) values ('https://accounts.example.com', $1, $2, '') returning 'ok'", h.id, h.owner)
+	insert("insert into notification_settings (agent_id) values ($1) returning 'ok'", h.owner)
+	insert(`with d as (insert into push_devices (agent_id, endpoint, sealed) values ($2, sha256($1::text::bytea), 'x') returning id)
+		insert into push_positions (house_id, agent_id, device_id, at) select $1, $2, id, now() from d returning house_id`, h.id, h.owner)
 	insert("insert into expired (kind, id, house_id, days) values ('thread', 'gone-' || $1, $1, 30) returning id", h.id)
 	insert("insert into group_roles (house_id, agent_id, role) values ($1, $2, 'owner') returning house_id", h.id, h.owner)
 	return h

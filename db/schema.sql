@@ -23,6 +23,25 @@ CREATE FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, 
   select public.notice(public.current_house(), p_thread, p_agents, p_kind, p_seq)
 $$;
 
+CREATE FUNCTION public.add_push_device(p_endpoint bytea, p_sealed bytea, p_session bytea, p_name text, p_most integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+declare
+  me    uuid := current_agent();
+  added text;
+begin
+  perform from agents where id = me for update;
+  delete from push_devices where endpoint = p_endpoint and agent_id <> me;
+  if (select count(*) from push_devices d where d.agent_id = me and d.endpoint <> p_endpoint) >= p_most then
+    return null;
+  end if;
+  insert into push_devices as d (agent_id, endpoint, sealed, session, name) values (me, p_endpoint, p_sealed, p_session, left(p_name, 100))
+    on conflict (endpoint) do update set sealed = excluded.sealed, session = excluded.session, name = excluded.name, failures = 0, not_before = now()
+    returning d.id into added;
+  return added;
+end $$;
+
 CREATE FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'public', 'pg_temp'
@@ -462,6 +481,54 @@ begin
     order by e.seq limit p_most;
 end $$;
 
+CREATE FUNCTION public.claim_digests(p_wait interval, p_lease interval, p_most integer) RETURNS TABLE(agent_id uuid, email text, until timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  with due as materialized (
+    select s.agent_id, i.email from notification_settings s
+      join agents g on g.id = s.agent_id and g.kind = 'human'
+      join lateral (select l.email from login_identities l where l.agent_id = s.agent_id and l.email <> '' order by l.created_at desc limit 1) i on true
+      where s.digest <> 'off' and s.not_before <= now()
+        and coalesce(s.mailed_at, '-infinity') <= now() - case s.digest when 'hourly' then interval '1 hour' else interval '1 day' end
+        and exists (select from members m where m.agent_id = s.agent_id
+          and has_news(m.house_id, m.agent_id, coalesce(s.mail_position, '-infinity'), now() - p_wait))
+  ), claimed as (
+    update notification_settings s set not_before = now() + p_lease
+      where s.agent_id in (select f.agent_id from notification_settings f where f.agent_id in (select due.agent_id from due) and f.not_before <= now()
+        order by f.not_before, f.agent_id limit p_most for update skip locked)
+      returning s.agent_id
+  )
+  select c.agent_id, due.email, now() - p_wait from claimed c join due on due.agent_id = c.agent_id;
+end $$;
+
+CREATE FUNCTION public.claim_push_devices(p_wait interval, p_lease interval, p_most integer) RETURNS TABLE(id text, agent_id uuid, house_id text, sealed bytea, failures integer, until timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  with due as materialized (
+    select d.id, m.house_id from push_devices d
+      join agents g on g.id = d.agent_id and g.kind = 'human'
+      join members m on m.agent_id = d.agent_id
+      left join push_positions p on p.house_id = m.house_id and p.device_id = d.id
+      where d.not_before <= now()
+        and (d.session is null or exists (select from login_sessions s where s.hash = d.session and s.expires_at > now()))
+        and has_news(m.house_id, m.agent_id, coalesce(p.at, d.created_at), now() - p_wait)
+  ), claimed as (
+    update push_devices d set not_before = now() + p_lease
+      where d.id in (select f.id from push_devices f where f.id in (select due.id from due) and f.not_before <= now()
+        order by f.not_before, f.id limit p_most for update skip locked)
+      returning d.id, d.agent_id, d.sealed, d.failures
+  )
+  select c.id, c.agent_id, due.house_id, c.sealed, c.failures, now() - p_wait from claimed c join due on due.id = c.id order by c.id, due.house_id;
+end $$;
+
 CREATE FUNCTION public.close_own_stream(p_id bigint) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -785,6 +852,15 @@ begin
     id := id || substr(alphabet, (get_byte(random, i) & 31) + 1, 1);
   end loop;
   return id;
+end $$;
+
+CREATE FUNCTION public.has_news(p_house text, p_agent uuid, p_since timestamp with time zone, p_until timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+begin
+  return exists (select from notices n where n.house_id = p_house and n.agent_id = p_agent and n.at > p_since and n.at <= p_until)
+    or exists (select from approvals a where a.house_id = p_house and a.state = 'open' and a.asked_at > p_since and a.asked_at <= p_until);
 end $$;
 
 CREATE FUNCTION public.has_secret(p_name text) RETURNS boolean
@@ -2820,14 +2896,29 @@ COMMENT ON TABLE public.notices IS 'What in a thread is for one member: they wer
 
 COMMENT ON COLUMN public.notices.first_seq IS 'The first such entry that they had not read when it was written.';
 
-CREATE TABLE public.placed_files (
-    house_id text NOT NULL,
-    sandbox_id text NOT NULL,
-    artifact_id text NOT NULL,
-    placed_at timestamp with time zone DEFAULT now() NOT NULL
+CREATE TABLE public.notification_settings (
+    agent_id uuid NOT NULL,
+    digest text DEFAULT 'off'::text NOT NULL,
+    quiet_from integer,
+    quiet_to integer,
+    zone text DEFAULT ''::text NOT NULL,
+    mailed_at timestamp with time zone,
+    mail_position timestamp with time zone,
+    not_before timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT notification_settings_check CHECK (((quiet_from IS NULL) = (quiet_to IS NULL))),
+    CONSTRAINT notification_settings_digest_check CHECK ((digest = ANY (ARRAY['off'::text, 'hourly'::text, 'daily'::text]))),
+    CONSTRAINT notification_settings_quiet_from_check CHECK (((quiet_from >= 0) AND (quiet_from <= 1439))),
+    CONSTRAINT notification_settings_quiet_to_check CHECK (((quiet_to >= 0) AND (quiet_to <= 1439))),
+    CONSTRAINT notification_settings_zone_check CHECK ((length(zone) <= 64))
 );
 
-COMMENT ON TABLE public.placed_files IS 'The attached files that were written to a sandbox. People and programs there may have deleted them since.';
+COMMENT ON TABLE public.notification_settings IS 'How a person wants to be told. No row: on their devices, at any time, and by no mail.';
+
+COMMENT ON COLUMN public.notification_settings.quiet_from IS 'The first minute of the day, in the zone, at which nothing is sent. The hours end before quiet_to, perhaps on the next day.';
+
+COMMENT ON COLUMN public.notification_settings.mail_position IS 'What needed them before this was considered for a mail.';
+
+COMMENT ON COLUMN public.notification_settings.not_before IS 'Their mail is not considered before this: they have quiet hours, a server is writing it, or one could not send it.';
 
 CREATE TABLE public.producers (
     stream_id bigint NOT NULL,
@@ -2843,6 +2934,39 @@ CREATE TABLE public.producers (
 COMMENT ON TABLE public.producers IS 'The last append of each idempotent producer of a stream.';
 
 COMMENT ON COLUMN public.producers.closed IS 'Whether that append closed the stream.';
+
+CREATE TABLE public.push_devices (
+    id text DEFAULT public.generate_short_id() NOT NULL,
+    agent_id uuid NOT NULL,
+    endpoint bytea NOT NULL,
+    sealed bytea NOT NULL,
+    session bytea,
+    name text DEFAULT ''::text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    told_at timestamp with time zone,
+    failures integer DEFAULT 0 NOT NULL,
+    not_before timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT push_devices_endpoint_check CHECK ((length(endpoint) = 32)),
+    CONSTRAINT push_devices_name_check CHECK ((length(name) <= 100)),
+    CONSTRAINT push_devices_sealed_check CHECK ((length(sealed) <= 4096))
+);
+
+COMMENT ON TABLE public.push_devices IS 'The browsers in which a person wants notifications.';
+
+COMMENT ON COLUMN public.push_devices.endpoint IS 'The hash of the address at the push service. Whoever knows the address may send, so it is sealed, with the device''s keys.';
+
+COMMENT ON COLUMN public.push_devices.session IS 'The session of the browser. The device goes with it, so that nobody reads notifications after they logged out. Null if it was added with an API key.';
+
+COMMENT ON COLUMN public.push_devices.not_before IS 'Nothing is sent before this: the person has quiet hours, a server is sending, or the push service has refused for now.';
+
+CREATE TABLE public.push_positions (
+    house_id text NOT NULL,
+    agent_id uuid NOT NULL,
+    device_id text NOT NULL,
+    at timestamp with time zone NOT NULL
+);
+
+COMMENT ON TABLE public.push_positions IS 'What needed a member before this time was told to their device. No row: nothing since the device was added.';
 
 CREATE TABLE public.reactions (
     house_id text NOT NULL,
@@ -3632,11 +3756,20 @@ ALTER TABLE ONLY public.model_endpoints
 ALTER TABLE ONLY public.notices
     ADD CONSTRAINT notices_pkey PRIMARY KEY (house_id, agent_id, thread_id, kind);
 
-ALTER TABLE ONLY public.placed_files
-    ADD CONSTRAINT placed_files_pkey PRIMARY KEY (sandbox_id, artifact_id);
+ALTER TABLE ONLY public.notification_settings
+    ADD CONSTRAINT notification_settings_pkey PRIMARY KEY (agent_id);
 
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_pkey PRIMARY KEY (stream_id, name);
+
+ALTER TABLE ONLY public.push_devices
+    ADD CONSTRAINT push_devices_endpoint_key UNIQUE (endpoint);
+
+ALTER TABLE ONLY public.push_devices
+    ADD CONSTRAINT push_devices_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.push_positions
+    ADD CONSTRAINT push_positions_pkey PRIMARY KEY (house_id, device_id);
 
 ALTER TABLE ONLY public.reactions
     ADD CONSTRAINT reactions_pkey PRIMARY KEY (stream_id, seq, agent_id);
@@ -3851,9 +3984,17 @@ CREATE INDEX model_calls_by_house ON public.model_calls USING btree (house_id, m
 
 CREATE INDEX notices_house_id_thread_id_idx ON public.notices USING btree (house_id, thread_id);
 
-CREATE INDEX placed_files_house_id_artifact_id_idx ON public.placed_files USING btree (house_id, artifact_id);
+CREATE INDEX notices_newest ON public.notices USING btree (house_id, agent_id, at);
 
 CREATE INDEX producers_house_id_stream_id_idx ON public.producers USING btree (house_id, stream_id);
+
+CREATE INDEX push_devices_agent_id_idx ON public.push_devices USING btree (agent_id);
+
+CREATE INDEX push_devices_session_idx ON public.push_devices USING btree (session);
+
+CREATE INDEX push_positions_device_id_idx ON public.push_positions USING btree (device_id);
+
+CREATE INDEX push_positions_house_id_agent_id_idx ON public.push_positions USING btree (house_id, agent_id);
 
 CREATE INDEX reactions_by_agent ON public.reactions USING btree (agent_id);
 
@@ -4356,14 +4497,23 @@ ALTER TABLE ONLY public.notices
 ALTER TABLE ONLY public.notices
     ADD CONSTRAINT notices_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
 
-ALTER TABLE ONLY public.placed_files
-    ADD CONSTRAINT placed_files_house_id_artifact_id_fkey FOREIGN KEY (house_id, artifact_id) REFERENCES public.artifacts(house_id, id) ON DELETE CASCADE;
-
-ALTER TABLE ONLY public.placed_files
-    ADD CONSTRAINT placed_files_house_id_sandbox_id_fkey FOREIGN KEY (house_id, sandbox_id) REFERENCES public.sandboxes(house_id, id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.notification_settings
+    ADD CONSTRAINT notification_settings_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_house_id_stream_id_fkey FOREIGN KEY (house_id, stream_id) REFERENCES public.streams(house_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.push_devices
+    ADD CONSTRAINT push_devices_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.push_devices
+    ADD CONSTRAINT push_devices_session_fkey FOREIGN KEY (session) REFERENCES public.login_sessions(hash) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.push_positions
+    ADD CONSTRAINT push_positions_device_id_fkey FOREIGN KEY (device_id) REFERENCES public.push_devices(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.push_positions
+    ADD CONSTRAINT push_positions_house_id_agent_id_fkey FOREIGN KEY (house_id, agent_id) REFERENCES public.members(house_id, agent_id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.reactions
     ADD CONSTRAINT reactions_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
@@ -4542,6 +4692,8 @@ ALTER TABLE public.model_endpoints ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.notices ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.notification_settings ENABLE ROW LEVEL SECURITY;
+
 CREATE POLICY own ON public.expired FOR SELECT TO arbe_app USING (((public.current_house() IS NULL) AND (EXISTS ( SELECT
    FROM public.members m
   WHERE ((m.house_id = expired.house_id) AND (m.agent_id = public.current_agent()))))));
@@ -4560,11 +4712,15 @@ CREATE POLICY own ON public.login_sessions TO arbe_app USING ((agent_id = public
 
 CREATE POLICY own ON public.members FOR SELECT TO arbe_app USING ((agent_id = public.current_agent()));
 
-CREATE POLICY own_name ON public.agents FOR UPDATE TO arbe_app USING (((kind = 'human'::text) AND (id = public.current_agent())));
+CREATE POLICY own ON public.notification_settings TO arbe_app USING ((agent_id = public.current_agent()));
 
-ALTER TABLE public.placed_files ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON public.push_devices TO arbe_app USING ((agent_id = public.current_agent()));
 
 ALTER TABLE public.producers ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.push_devices ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.push_positions ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.reactions ENABLE ROW LEVEL SECURITY;
 
@@ -4666,6 +4822,8 @@ CREATE POLICY tenant ON public.placed_files TO arbe_app USING ((house_id = ( SEL
 
 CREATE POLICY tenant ON public.producers TO arbe_app USING ((house_id = public.current_house()));
 
+CREATE POLICY tenant ON public.push_positions TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house))) WITH CHECK (((house_id = ( SELECT public.current_house() AS current_house)) AND (agent_id = public.current_agent())));
+
 CREATE POLICY tenant ON public.reactions TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house)));
 
 CREATE POLICY tenant ON public.readings TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house))) WITH CHECK (((house_id = ( SELECT public.current_house() AS current_house)) AND (agent_id = public.current_agent())));
@@ -4718,6 +4876,9 @@ GRANT ALL ON FUNCTION public.active_turns(p_older interval) TO arbe_app;
 REVOKE ALL ON FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, p_seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, p_seq bigint) TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.add_push_device(p_endpoint bytea, p_sealed bytea, p_session bytea, p_name text, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.add_push_device(p_endpoint bytea, p_sealed bytea, p_session bytea, p_name text, p_most integer) TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) TO arbe_app;
 
@@ -4769,6 +4930,12 @@ REVOKE ALL ON FUNCTION public.chat_of(p_text text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.chats_between(p_stream bigint, p_behind bigint, p_upto bigint, p_handles text[], p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.chats_between(p_stream bigint, p_behind bigint, p_upto bigint, p_handles text[], p_most integer) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.claim_digests(p_wait interval, p_lease interval, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.claim_digests(p_wait interval, p_lease interval, p_most integer) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.claim_push_devices(p_wait interval, p_lease interval, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.claim_push_devices(p_wait interval, p_lease interval, p_most integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.close_own_stream(p_id bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.close_own_stream(p_id bigint) TO arbe_app;
@@ -4835,6 +5002,8 @@ GRANT ALL ON FUNCTION public.forget_house() TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.generate_short_id() FROM PUBLIC;
 GRANT ALL ON FUNCTION public.generate_short_id() TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.has_news(p_house text, p_agent uuid, p_since timestamp with time zone, p_until timestamp with time zone) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.has_secret(p_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.has_secret(p_name text) TO arbe_app;
@@ -5180,9 +5349,35 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.model_endpoints TO arbe_app;
 
 GRANT SELECT,DELETE ON TABLE public.notices TO arbe_app;
 
-GRANT SELECT,INSERT ON TABLE public.placed_files TO arbe_app;
+GRANT SELECT,INSERT ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(digest) ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(quiet_from) ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(quiet_to) ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(zone) ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(mailed_at) ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(mail_position) ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(not_before) ON TABLE public.notification_settings TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.producers TO arbe_app;
+
+GRANT SELECT,DELETE ON TABLE public.push_devices TO arbe_app;
+
+GRANT UPDATE(told_at) ON TABLE public.push_devices TO arbe_app;
+
+GRANT UPDATE(failures) ON TABLE public.push_devices TO arbe_app;
+
+GRANT UPDATE(not_before) ON TABLE public.push_devices TO arbe_app;
+
+GRANT SELECT,INSERT ON TABLE public.push_positions TO arbe_app;
+
+GRANT UPDATE(at) ON TABLE public.push_positions TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.reactions TO arbe_app;
 

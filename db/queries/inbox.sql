@@ -68,7 +68,7 @@ on conflict (house_id, agent_id, thread_id) do update set muted = excluded.muted
 -- name: AddNotices :exec
 select add_notices(@thread_id::text, @agents::uuid[], @kind::text, @seq::bigint);
 
--- name: Mention :one
+-- name: MentionNotice :one
 -- The first and the last entry of a thread that mention a member, and how far the member has read it. Returns no row if no
 -- entry mentions them.
 select n.first_seq, n.last_seq, coalesce((select r.seq from readings r where r.house_id = n.house_id and r.agent_id = n.agent_id and r.thread_id = n.thread_id), 0)::bigint as read
@@ -89,3 +89,13 @@ from threads t left join agents a on a.id = case when t.parent_agent_id = @agent
   then (select p from unnest(t.people) p where p <> @agent_id::uuid limit 1) else t.parent_agent_id end
 where t.house_id = @house_id and t.people is not null and @agent_id::uuid = any (t.people) and t.status = 'open'
 order by t.active_at desc, t.id desc limit @most;
+
+-- name: MentionedBy :many
+-- Who mentioned a member last in the given threads, as the notices say.
+select n.thread_id, coalesce(a.name, '')::text as name from notices n
+join threads t on t.house_id = n.house_id and t.id = n.thread_id
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+join entries e on e.stream_id = s.id and e.seq = n.last_seq
+join agents a on a.id = e.author_agent_id
+where n.house_id = @house_id and n.agent_id = @agent_id and n.kind = 'mention' and n.thread_id = any (@threads::text[])
+order by n.thread_id;

@@ -151,12 +151,12 @@ func (q *Queries) MarkRead(ctx context.Context, db DBTX, arg MarkReadParams) (in
 	return result.RowsAffected(), nil
 }
 
-const mention = `-- name: Mention :one
+const mentionNotice = `-- name: MentionNotice :one
 select n.first_seq, n.last_seq, coalesce((select r.seq from readings r where r.house_id = n.house_id and r.agent_id = n.agent_id and r.thread_id = n.thread_id), 0)::bigint as read
 from notices n where n.house_id = $1 and n.agent_id = $2 and n.thread_id = $3 and n.kind = 'mention'
 `
 
-type MentionRow struct {
+type MentionNoticeRow struct {
 	FirstSeq int64
 	LastSeq  int64
 	Read     int64
@@ -164,11 +164,47 @@ type MentionRow struct {
 
 // The first and the last entry of a thread that mention a member, and how far the member has read it. Returns no row if no
 // entry mentions them.
-func (q *Queries) Mention(ctx context.Context, db DBTX, houseID string, agentID string, threadID string) (MentionRow, error) {
-	row := db.QueryRow(ctx, mention, houseID, agentID, threadID)
-	var i MentionRow
+func (q *Queries) MentionNotice(ctx context.Context, db DBTX, houseID string, agentID string, threadID string) (MentionNoticeRow, error) {
+	row := db.QueryRow(ctx, mentionNotice, houseID, agentID, threadID)
+	var i MentionNoticeRow
 	err := row.Scan(&i.FirstSeq, &i.LastSeq, &i.Read)
 	return i, err
+}
+
+const mentionedBy = `-- name: MentionedBy :many
+select n.thread_id, coalesce(a.name, '')::text as name from notices n
+join threads t on t.house_id = n.house_id and t.id = n.thread_id
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+join entries e on e.stream_id = s.id and e.seq = n.last_seq
+join agents a on a.id = e.author_agent_id
+where n.house_id = $1 and n.agent_id = $2 and n.kind = 'mention' and n.thread_id = any ($3::text[])
+order by n.thread_id
+`
+
+type MentionedByRow struct {
+	ThreadID string
+	Name     string
+}
+
+// Who mentioned a member last in the given threads, as the notices say.
+func (q *Queries) MentionedBy(ctx context.Context, db DBTX, houseID string, agentID string, threads []string) ([]MentionedByRow, error) {
+	rows, err := db.Query(ctx, mentionedBy, houseID, agentID, threads)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []MentionedByRow
+	for rows.Next() {
+		var i MentionedByRow
+		if err := rows.Scan(&i.ThreadID, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const mute = `-- name: Mute :exec

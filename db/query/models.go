@@ -511,6 +511,21 @@ type Notice struct {
 	At       time.Time
 }
 
+// How a person wants to be told. No row: on their devices, at any time, and by no mail.
+type NotificationSetting struct {
+	AgentID string
+	Digest  string
+	// The first minute of the day, in the zone, at which nothing is sent. The hours end before quiet_to, perhaps on the next day.
+	QuietFrom *int32
+	QuietTo   *int32
+	Zone      string
+	MailedAt  *time.Time
+	// What needed them before this was considered for a mail.
+	MailPosition *time.Time
+	// Their mail is not considered before this: they have quiet hours, a server is writing it, or one could not send it.
+	NotBefore time.Time
+}
+
 // The attached files that were written to a sandbox. People and programs there may have deleted them since.
 type PlacedFile struct {
 	HouseID    string
@@ -528,6 +543,31 @@ type Producer struct {
 	Seq      int64
 	// Whether that append closed the stream.
 	Closed bool
+}
+
+// The browsers in which a person wants notifications.
+type PushDevice struct {
+	ID      string
+	AgentID string
+	// The hash of the address at the push service. Whoever knows the address may send, so it is sealed, with the device's keys.
+	Endpoint []byte
+	Sealed   []byte
+	// The session of the browser. The device goes with it, so that nobody reads notifications after they logged out. Null if it was added with an API key.
+	Session   []byte
+	Name      string
+	CreatedAt time.Time
+	ToldAt    *time.Time
+	Failures  int32
+	// Nothing is sent before this: the person has quiet hours, a server is sending, or the push service has refused for now.
+	NotBefore time.Time
+}
+
+// What needed a member before this time was told to their device. No row: nothing since the device was added.
+type PushPosition struct {
+	HouseID  string
+	AgentID  string
+	DeviceID string
+	At       time.Time
 }
 
 // How each member reacts to an entry. A row stays when the last reaction is taken back, so that the entries that say so are bounded.

@@ -213,7 +213,7 @@ func (a *Auth) RecordKeyUses(ctx context.Context) error {
 	var times []time.Time
 	var clients []string
 	for hash, u := range when {
-		hashes, times, clients = append(hashes, hash[:]), append(times, u.at), append(clients, clientName(u.agent))
+		hashes, times, clients = append(hashes, hash[:]), append(times, u.at), append(clients, ClientName(u.agent))
 	}
 	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
 	defer cancel()

@@ -105,6 +105,14 @@ func PrincipalFrom(ctx context.Context) (Principal, error) {
 // token.
 func (p Principal) Mark() []byte { return p.hash }
 
+// Session returns by which hash the database knows the session that was shown; nil if no session was shown.
+func (p Principal) Session() []byte {
+	if p.Credential != session {
+		return nil
+	}
+	return p.hash
+}
+
 // claims are the contents of a token. Beside the registered claims they say where the token is valid, for what, and
 // which facts must still be true.
 type claims struct {

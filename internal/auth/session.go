@@ -59,8 +59,8 @@ var (
 	systems  = [][2]string{{"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Android", "Android"}, {"Windows", "Windows"}, {"Mac OS X", "macOS"}, {"CrOS", "ChromeOS"}, {"Linux", "Linux"}}
 )
 
-// clientName returns a name for the program that a User-Agent header names: "Firefox on Linux", or the beginning of the header.
-func clientName(header string) string {
+// ClientName returns a name for the program that a User-Agent header names: "Firefox on Linux", or the beginning of the header.
+func ClientName(header string) string {
 	named := func(in [][2]string) string {
 		for _, n := range in {
 			if strings.Contains(header, n[0]) {

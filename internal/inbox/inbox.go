@@ -61,6 +61,8 @@ type Need struct {
 	Seq int64
 	// At is when it last needed them.
 	At time.Time
+	// By is the name of who mentioned them last. Only [Inboxes.Pending] sets it.
+	By string
 }
 
 // Reading is how far a member has read a thread.
@@ -87,14 +89,9 @@ func New(d *db.DB) *Inboxes { return &Inboxes{db: d, q: query.New()} }
 // the house have none.
 func (b *Inboxes) Get(ctx context.Context, scope db.Scope, threads []string) (got Inbox, err error) {
 	err = b.db.In(ctx, scope, func(tx pgx.Tx) error {
-		rows, err := b.q.Needs(ctx, tx, scope.House, scope.Agent, MaxNeeds)
-		if err != nil {
+		var err error
+		if got.Needs, got.Total, err = b.needsTx(ctx, tx, scope); err != nil {
 			return err
-		}
-		for _, r := range rows {
-			got.Total = int(r.Total)
-			got.Needs = append(got.Needs, Need{Thread: r.ThreadID, Name: r.Name, Approval: r.Approval, Mention: r.Mention, Failed: r.Failed,
-				Finished: r.Finished, Seq: r.Seq, At: r.At})
 		}
 		direct, err := b.q.DirectThreads(ctx, tx, scope.Agent, scope.House, MaxDirect)
 		if err != nil {
@@ -110,6 +107,40 @@ func (b *Inboxes) Get(ctx context.Context, scope db.Scope, threads []string) (go
 		return err
 	})
 	return got, err
+}
+
+// Pending returns the threads that need the scope's agent, as in an [Inbox], and who mentioned them there.
+func (b *Inboxes) Pending(ctx context.Context, scope db.Scope) (needs []Need, err error) {
+	err = b.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if needs, _, err = b.needsTx(ctx, tx, scope); err != nil {
+			return err
+		}
+		var mentions []string
+		for _, n := range needs {
+			if n.Mention {
+				mentions = append(mentions, n.Thread)
+			}
+		}
+		if len(mentions) == 0 {
+			return nil
+		}
+		rows, err := b.q.MentionedBy(ctx, tx, scope.House, scope.Agent, mentions)
+		for _, r := range rows {
+			needs[slices.IndexFunc(needs, func(n Need) bool { return n.Thread == r.ThreadID })].By = r.Name
+		}
+		return err
+	})
+	return needs, err
+}
+
+func (b *Inboxes) needsTx(ctx context.Context, tx pgx.Tx, scope db.Scope) (needs []Need, total int, err error) {
+	rows, err := b.q.Needs(ctx, tx, scope.House, scope.Agent, MaxNeeds)
+	for _, r := range rows {
+		total = int(r.Total)
+		needs = append(needs, Need{Thread: r.ThreadID, Name: r.Name, Approval: r.Approval, Mention: r.Mention, Failed: r.Failed,
+			Finished: r.Finished, Seq: r.Seq, At: r.At})
+	}
+	return needs, total, err
 }
 
 func (b *Inboxes) readingsTx(ctx context.Context, tx pgx.Tx, scope db.Scope, threads []string) (readings []Reading, err error) {
@@ -167,7 +198,7 @@ func (b *Inboxes) MentionTx(ctx context.Context, tx pgx.Tx, thread string, peopl
 // UnmentionTx withdraws the mentions of a person by entries of a thread. still returns the positions of the other entries,
 // from first to last, that mention the person. The thread continues to need the person for those that they have not read.
 func (b *Inboxes) UnmentionTx(ctx context.Context, tx pgx.Tx, house, thread, person string, seqs []int64, still func(first, last int64) ([]int64, error)) error {
-	n, err := b.q.Mention(ctx, tx, house, person, thread)
+	n, err := b.q.MentionNotice(ctx, tx, house, person, thread)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}

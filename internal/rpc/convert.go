@@ -17,6 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/inbox"
 	"github.com/arbe-dev/arbe/internal/live"
+	"github.com/arbe-dev/arbe/internal/push"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -73,6 +74,32 @@ func wireAgent(a house.Agent) *arbev1.Agent {
 
 func wireSession(x auth.Session) *arbev1.Session {
 	return &arbev1.Session{Id: x.ID, Client: shown(x.Client), CreatedAt: timestamp(x.CreatedAt), LastUsedAt: timestamp(x.LastUsedAt), ExpiresAt: timestamp(x.ExpiresAt), Current: x.Current}
+}
+
+// The digests of both sides.
+var (
+	digests     = map[push.Digest]arbev1.MailDigest{push.Off: arbev1.MailDigest_MAIL_DIGEST_OFF, push.Hourly: arbev1.MailDigest_MAIL_DIGEST_HOURLY, push.Daily: arbev1.MailDigest_MAIL_DIGEST_DAILY}
+	wireDigests = map[arbev1.MailDigest]push.Digest{arbev1.MailDigest_MAIL_DIGEST_OFF: push.Off, arbev1.MailDigest_MAIL_DIGEST_HOURLY: push.Hourly, arbev1.MailDigest_MAIL_DIGEST_DAILY: push.Daily}
+)
+
+func wireNotificationSettings(s push.Settings) *arbev1.NotificationSettings {
+	wire := &arbev1.NotificationSettings{Digest: digests[s.Digest]}
+	if q := s.Quiet; q != nil {
+		wire.QuietHours = &arbev1.QuietHours{From: int32(q.From), To: int32(q.To), TimeZone: q.Zone}
+	}
+	return wire
+}
+
+func notificationSettings(wire *arbev1.NotificationSettings) push.Settings {
+	s := push.Settings{Digest: wireDigests[wire.GetDigest()]}
+	if q := wire.GetQuietHours(); q != nil {
+		s.Quiet = &push.Quiet{From: int(q.GetFrom()), To: int(q.GetTo()), Zone: q.GetTimeZone()}
+	}
+	return s
+}
+
+func wirePushDevice(d push.Device) *arbev1.PushDevice {
+	return &arbev1.PushDevice{Id: d.ID, Client: shown(d.Name), CreatedAt: timestamp(d.AddedAt), ToldAt: timestamp(d.ToldAt)}
 }
 
 func wireDeviceLogin(l auth.DeviceLogin) *arbev1.DeviceLogin {

@@ -64,6 +64,7 @@ func (s Services) mounted(options connect.HandlerOption) map[string]http.Handler
 	mount(arbev1connect.NewBotServiceHandler(&botService{s}, options))
 	mount(arbev1connect.NewApprovalServiceHandler(&approvalService{s}, options))
 	mount(arbev1connect.NewInboxServiceHandler(&inboxService{s}, options))
+	mount(arbev1connect.NewNotificationServiceHandler(&notificationService{s}, options))
 	mount(arbev1connect.NewCredentialServiceHandler(&credentialService{s}, options))
 	mount(arbev1connect.NewThreadServiceHandler(&threadService{s}, options))
 	mount(arbev1connect.NewEntryServiceHandler(&entryService{s}, options))

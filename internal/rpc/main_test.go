@@ -36,6 +36,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/port"
+	"github.com/arbe-dev/arbe/internal/push"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -64,6 +65,7 @@ type bench struct {
 	auth          *auth.Auth
 	blobs         string // the directory of artifacts' bytes
 	houses        *house.Houses
+	pusher        *push.Pusher
 	ada, cyd, bob person
 }
 
@@ -138,6 +140,10 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 		Ports:     port.New(port.Config{Auth: b.auth, Boxes: boxes, Previews: &url.URL{Scheme: "http", Host: "localhost"}, Key: []byte("of previews"), Logger: quiet}),
 		Artifacts: artifacts, Agents: []harness.Info{{Name: "pi", Title: "pi"}, {Name: "codex", Title: "Codex"}, {Name: "claude-code", Title: "Claude Code", Asks: true, Limits: "it is slow"}},
 	}
+	b.pusher, err = push.New(push.Config{DB: d.DB, Inboxes: services.Inboxes, DeviceKey: make([]byte, 32), VAPIDSeed: make([]byte, 32), URL: "https://arbe.example.com", Logger: quiet})
+	must(t, err)
+	b.pusher.Mail.Server = &url.URL{Scheme: "smtp", Host: "mail.example.com"}
+	services.Pusher = b.pusher
 	mux := http.NewServeMux()
 	mux.Handle("/", rpc.Handler(services))
 	mux.Handle(rpc.ArtifactPath, rpc.ArtifactBytes(services))

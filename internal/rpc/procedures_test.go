@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
 	"strings"
@@ -37,6 +38,10 @@ AgentService.GetDeviceLogin          401    401     401     401     ok       ok 
 AgentService.AnswerDeviceLogin       401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 AgentService.CreateLoginLink         401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 AgentService.UpdateProfile           401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
+NotificationService.GetNotifications 401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
+NotificationService.UpdateNotifications 401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
+NotificationService.AddPushDevice    401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
+NotificationService.RemovePushDevice 401    401     401     401     404      404    404   403 403       403       403       403   403    403    403
 HouseService.CreateHouse             401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
 HouseService.ListHouses              401    401     401     401     ok       ok     ok    ok  ok        ok        ok        403   403    403    403
 
@@ -186,6 +191,18 @@ type call func(context.Context, *arbe.Client, things) error
 
 // procedures holds all procedures of the contract. A new procedure needs a line here and in the table.
 var procedures = map[string]call{
+	"NotificationService.GetNotifications": func(ctx context.Context, c *arbe.Client, _ things) error {
+		return errOf(c.Notifications.GetNotifications(ctx, &arbev1.GetNotificationsRequest{}))
+	},
+	"NotificationService.UpdateNotifications": func(ctx context.Context, c *arbe.Client, _ things) error {
+		return errOf(c.Notifications.UpdateNotifications(ctx, &arbev1.UpdateNotificationsRequest{Settings: &arbev1.NotificationSettings{Digest: arbev1.MailDigest_MAIL_DIGEST_OFF}}))
+	},
+	"NotificationService.AddPushDevice": func(ctx context.Context, c *arbe.Client, _ things) error {
+		return errOf(c.Notifications.AddPushDevice(ctx, pushDevice("https://push.example.com/"+rand.Text())))
+	},
+	"NotificationService.RemovePushDevice": func(ctx context.Context, c *arbe.Client, _ things) error {
+		return errOf(c.Notifications.RemovePushDevice(ctx, &arbev1.RemovePushDeviceRequest{Id: "unknown"}))
+	},
 	"HouseService.CreateHouse": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Houses.CreateHouse(ctx, &arbev1.CreateHouseRequest{Name: "New"}))
 	},

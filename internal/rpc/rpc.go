@@ -24,6 +24,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/oidc"
 	"github.com/arbe-dev/arbe/internal/port"
+	"github.com/arbe-dev/arbe/internal/push"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -41,6 +42,7 @@ type Services struct {
 	Log        *stream.Log
 	Live       *live.Pictures
 	Inboxes    *inbox.Inboxes
+	Pusher     *push.Pusher
 	Boxes      *sandbox.Resolver
 	Ports      *port.Ports
 	Dispatcher *dispatch.Dispatcher

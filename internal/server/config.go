@@ -11,6 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/oidc"
 	"github.com/arbe-dev/arbe/internal/outbound"
+	"github.com/arbe-dev/arbe/internal/push"
 	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
@@ -71,6 +72,8 @@ type Config struct {
 	Fetch dispatch.Fetch
 	// Login configures the OpenID Connect provider with which people log in.
 	Login oidc.Config
+	// Push configures how people are told what needs them.
+	Push push.Options
 	// Work, Roots, Budget and BotMaxima limit what houses, people and bots may use.
 	Work      dispatch.Limits
 	Roots     turn.RootLimits

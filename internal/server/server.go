@@ -32,6 +32,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/logging"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/oidc"
+	"github.com/arbe-dev/arbe/internal/push"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
@@ -416,6 +417,7 @@ type starting struct {
 	turns     turn.Config
 
 	inboxes  *inbox.Inboxes
+	pusher   *push.Pusher
 	pictures *live.Pictures
 	// closeWatches ends the watches of clients.
 	closeWatches func()

@@ -22,6 +22,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/logging"
 	"github.com/arbe-dev/arbe/internal/oidc"
 	"github.com/arbe-dev/arbe/internal/outbound"
+	"github.com/arbe-dev/arbe/internal/push"
 	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 	"github.com/arbe-dev/arbe/internal/setting"
@@ -61,6 +62,7 @@ var Settings = slices.Concat(
 		hosts("model_private_hosts", "hosts (or host:port) at private addresses at which houses may add model servers, separated by commas", func(c *Config) *outbound.Hosts { return &c.ModelHosts }),
 	},
 	setting.Within(func(c *Config) *oidc.Config { return &c.Login }, oidc.Settings()...),
+	setting.Within(func(c *Config) *push.Options { return &c.Push }, push.OptionSettings()...),
 	setting.Within(func(c *Config) *dispatch.Limits { return &c.Work }, dispatch.LimitSettings()...),
 	setting.Within(func(c *Config) *turn.RootLimits { return &c.Roots }, turn.RootSettings()...),
 	setting.Within(func(c *Config) *run.Limits { return &c.Runs }, run.LimitSettings()...),

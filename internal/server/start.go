@@ -32,6 +32,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/oidc"
 	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/port"
+	"github.com/arbe-dev/arbe/internal/push"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -189,8 +190,26 @@ func (p *starting) openHouses(ctx context.Context) (err error) {
 	p.houses.Creation, p.houses.PerPerson = p.cfg.HouseCreation, p.cfg.HousesPerPerson
 	p.houses.Maxima = p.cfg.HouseMaxima.OrMaxima()
 	p.inboxes = inbox.New(p.database)
+	if p.pusher, err = p.openPusher(); err != nil {
+		return err
+	}
 	p.owner, err = firstOwner(ctx, p.ownerURL, p.houses)
 	return err
+}
+
+func (p *starting) openPusher() (*push.Pusher, error) {
+	o := p.cfg.Push
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if o.Mail.Server != nil {
+		password, _ := o.Mail.Server.User.Password()
+		p.known.Add([]byte(password))
+	}
+	return push.New(push.Config{
+		DB: p.database, Inboxes: p.inboxes, DeviceKey: p.sealer.Derive("push devices"), VAPIDSeed: p.sealer.Derive("push"),
+		URL: strings.TrimSuffix(p.url, "/"), PrivateHosts: o.PrivateHosts, Mail: o.Mail, Logger: p.logger,
+	})
 }
 
 func (p *starting) openPictures(ctx context.Context) (err error) {
@@ -238,6 +257,7 @@ func (p *starting) startDispatcher(ctx context.Context) (err error) {
 			{Name: "sweep_sandboxes", Every: 5 * time.Minute, Do: func(ctx context.Context) error { p.boxes.Sweep(ctx); return nil }},
 			{Name: "sweep_accounts", Every: 5 * time.Minute, Do: func(ctx context.Context) error { p.boxes.SweepAccounts(ctx); return nil }},
 			{Name: "drop_audit_events", Every: time.Hour, Do: func(ctx context.Context) error { return p.houses.DropAuditEvents(ctx, p.cfg.AuditKeep) }},
+			{Name: "push_notifications", Every: push.Every, Do: p.pusher.Sweep},
 			{Name: "collect_artifacts", Every: collectEvery, Do: p.artifacts.Collect},
 		}},
 	})
@@ -247,7 +267,7 @@ func (p *starting) startDispatcher(ctx context.Context) (err error) {
 func (p *starting) openDoors(context.Context) error {
 	ports := port.New(port.Config{Auth: p.auth, Boxes: p.boxes, House: p.url, Previews: p.previews(), Key: p.sealer.Derive("previews"), Logger: p.logger})
 	services := rpc.Services{
-		DB: p.database, Auth: p.auth, Login: p.login, Houses: p.houses, Bots: p.bots, Threads: p.threads, Log: p.log, Live: p.pictures, Inboxes: p.inboxes,
+		DB: p.database, Auth: p.auth, Login: p.login, Houses: p.houses, Bots: p.bots, Threads: p.threads, Log: p.log, Live: p.pictures, Inboxes: p.inboxes, Pusher: p.pusher,
 		Boxes: p.boxes, Ports: ports, Dispatcher: p.dispatcher, Artifacts: p.artifacts, Agents: agents(),
 		Secrets: p.secrets, Models: p.models, Logger: p.logger, Ready: p.health.ready, Observe: p.metrics.call,
 	}

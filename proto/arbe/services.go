@@ -10,38 +10,40 @@ import (
 
 // Services are the services of the contract.
 type Services struct {
-	Agents       arbev1connect.AgentServiceClient
-	Approvals    arbev1connect.ApprovalServiceClient
-	Artifacts    arbev1connect.ArtifactServiceClient
-	Bots         arbev1connect.BotServiceClient
-	Credentials  arbev1connect.CredentialServiceClient
-	Entries      arbev1connect.EntryServiceClient
-	Environments arbev1connect.EnvironmentServiceClient
-	Houses       arbev1connect.HouseServiceClient
-	Inboxes      arbev1connect.InboxServiceClient
-	Models       arbev1connect.ModelServiceClient
-	Runs         arbev1connect.RunServiceClient
-	Sandboxes    arbev1connect.SandboxServiceClient
-	Secrets      arbev1connect.SecretServiceClient
-	Threads      arbev1connect.ThreadServiceClient
+	Agents        arbev1connect.AgentServiceClient
+	Approvals     arbev1connect.ApprovalServiceClient
+	Artifacts     arbev1connect.ArtifactServiceClient
+	Bots          arbev1connect.BotServiceClient
+	Credentials   arbev1connect.CredentialServiceClient
+	Entries       arbev1connect.EntryServiceClient
+	Environments  arbev1connect.EnvironmentServiceClient
+	Houses        arbev1connect.HouseServiceClient
+	Inboxes       arbev1connect.InboxServiceClient
+	Models        arbev1connect.ModelServiceClient
+	Notifications arbev1connect.NotificationServiceClient
+	Runs          arbev1connect.RunServiceClient
+	Sandboxes     arbev1connect.SandboxServiceClient
+	Secrets       arbev1connect.SecretServiceClient
+	Threads       arbev1connect.ThreadServiceClient
 }
 
 // Dial returns the services at baseURL. It makes no connection.
 func Dial(client connect.HTTPClient, baseURL string, options ...connect.ClientOption) Services {
 	return Services{
-		Agents:       arbev1connect.NewAgentServiceClient(client, baseURL, options...),
-		Approvals:    arbev1connect.NewApprovalServiceClient(client, baseURL, options...),
-		Artifacts:    arbev1connect.NewArtifactServiceClient(client, baseURL, options...),
-		Bots:         arbev1connect.NewBotServiceClient(client, baseURL, options...),
-		Credentials:  arbev1connect.NewCredentialServiceClient(client, baseURL, options...),
-		Entries:      arbev1connect.NewEntryServiceClient(client, baseURL, options...),
-		Environments: arbev1connect.NewEnvironmentServiceClient(client, baseURL, options...),
-		Houses:       arbev1connect.NewHouseServiceClient(client, baseURL, options...),
-		Inboxes:      arbev1connect.NewInboxServiceClient(client, baseURL, options...),
-		Models:       arbev1connect.NewModelServiceClient(client, baseURL, options...),
-		Runs:         arbev1connect.NewRunServiceClient(client, baseURL, options...),
-		Sandboxes:    arbev1connect.NewSandboxServiceClient(client, baseURL, options...),
-		Secrets:      arbev1connect.NewSecretServiceClient(client, baseURL, options...),
-		Threads:      arbev1connect.NewThreadServiceClient(client, baseURL, options...),
+		Agents:        arbev1connect.NewAgentServiceClient(client, baseURL, options...),
+		Approvals:     arbev1connect.NewApprovalServiceClient(client, baseURL, options...),
+		Artifacts:     arbev1connect.NewArtifactServiceClient(client, baseURL, options...),
+		Bots:          arbev1connect.NewBotServiceClient(client, baseURL, options...),
+		Credentials:   arbev1connect.NewCredentialServiceClient(client, baseURL, options...),
+		Entries:       arbev1connect.NewEntryServiceClient(client, baseURL, options...),
+		Environments:  arbev1connect.NewEnvironmentServiceClient(client, baseURL, options...),
+		Houses:        arbev1connect.NewHouseServiceClient(client, baseURL, options...),
+		Inboxes:       arbev1connect.NewInboxServiceClient(client, baseURL, options...),
+		Models:        arbev1connect.NewModelServiceClient(client, baseURL, options...),
+		Notifications: arbev1connect.NewNotificationServiceClient(client, baseURL, options...),
+		Runs:          arbev1connect.NewRunServiceClient(client, baseURL, options...),
+		Sandboxes:     arbev1connect.NewSandboxServiceClient(client, baseURL, options...),
+		Secrets:       arbev1connect.NewSecretServiceClient(client, baseURL, options...),
+		Threads:       arbev1connect.NewThreadServiceClient(client, baseURL, options...),
 	}
 }

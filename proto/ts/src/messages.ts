@@ -11,6 +11,7 @@ export * from "./gen/arbe/v1/error_pb.js";
 export * from "./gen/arbe/v1/house_pb.js";
 export * from "./gen/arbe/v1/inbox_pb.js";
 export * from "./gen/arbe/v1/model_pb.js";
+export * from "./gen/arbe/v1/notification_pb.js";
 export * from "./gen/arbe/v1/payload_pb.js";
 export * from "./gen/arbe/v1/run_pb.js";
 export * from "./gen/arbe/v1/sandbox_pb.js";

@@ -12,6 +12,7 @@ import { EnvironmentService } from "./gen/arbe/v1/environment_pb.js";
 import { HouseService } from "./gen/arbe/v1/house_pb.js";
 import { InboxService } from "./gen/arbe/v1/inbox_pb.js";
 import { ModelService } from "./gen/arbe/v1/model_pb.js";
+import { NotificationService } from "./gen/arbe/v1/notification_pb.js";
 import { RunService } from "./gen/arbe/v1/run_pb.js";
 import { SandboxService } from "./gen/arbe/v1/sandbox_pb.js";
 import { SecretService } from "./gen/arbe/v1/secret_pb.js";
@@ -29,6 +30,7 @@ export interface Services {
   readonly houses: Client<typeof HouseService>;
   readonly inboxes: Client<typeof InboxService>;
   readonly models: Client<typeof ModelService>;
+  readonly notifications: Client<typeof NotificationService>;
   readonly runs: Client<typeof RunService>;
   readonly sandboxes: Client<typeof SandboxService>;
   readonly secrets: Client<typeof SecretService>;
@@ -48,6 +50,7 @@ export function createServices(transport: Transport): Services {
     houses: createClient(HouseService, transport),
     inboxes: createClient(InboxService, transport),
     models: createClient(ModelService, transport),
+    notifications: createClient(NotificationService, transport),
     runs: createClient(RunService, transport),
     sandboxes: createClient(SandboxService, transport),
     secrets: createClient(SecretService, transport),

@@ -1,0 +1,105 @@
+package push
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/SherClockHolmes/webpush-go"
+
+	"github.com/arbe-dev/arbe/internal/outbound"
+)
+
+const (
+	// sendTimeout is how long a push service may take to answer.
+	sendTimeout = 10 * time.Second
+	// keepFor is how long a push service keeps a notification for a device that is off.
+	keepFor = 24 * time.Hour
+	// maxAnswer limits the bytes read of an answer and of its header, because anyone may have written them.
+	maxAnswer = 16 << 10
+	// The pause after a failure doubles with each one from minPause to maxPause.
+	minPause, maxPause = 30 * time.Second, time.Hour
+)
+
+// newClient returns the client that calls push services. It connects only to public addresses and to private, so that members
+// cannot make the server call services inside its own network.
+func newClient(private outbound.Hosts) *http.Client {
+	transport := outbound.Transport(private.Allows)
+	transport.MaxIdleConns, transport.MaxResponseHeaderBytes = 32, maxAnswer
+	return &http.Client{
+		Timeout:   sendTimeout,
+		Transport: transport,
+		// A redirect is not followed, because the URL behind it was not checked.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// refusedError says that a push service did not take a notification.
+type refusedError struct {
+	status int
+	// gone reports that it never will take one for this device.
+	gone bool
+	// after is how long it wants to be left alone; 0 if it did not say.
+	after time.Duration
+}
+
+func (e *refusedError) Error() string {
+	return fmt.Sprintf("the push service answered with status %d", e.status)
+}
+
+// send sends a notification to a device, sealed so that only the device can read it.
+func (p *Pusher) send(ctx context.Context, to Address, n Notification) error {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	res, err := webpush.SendNotificationWithContext(ctx, text, &webpush.Subscription{Endpoint: to.Endpoint, Keys: webpush.Keys{Auth: to.Auth, P256dh: to.P256dh}}, &webpush.Options{
+		HTTPClient: p.client, Subscriber: p.subscriber(), TTL: int(keepFor.Seconds()), Urgency: webpush.UrgencyHigh,
+		VAPIDPublicKey: p.PublicKey(), VAPIDPrivateKey: base64.RawURLEncoding.EncodeToString(p.vapid.Bytes()),
+	})
+	if err != nil {
+		// The error of a client has the URL, which is a secret of the device.
+		if failed, ok := errors.AsType[*url.Error](err); ok {
+			err = failed.Err
+		}
+		return fmt.Errorf("the push service cannot be reached: %w", err)
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer)) // so that the connection can be used again
+	switch res.StatusCode {
+	case http.StatusNotFound, http.StatusGone, http.StatusForbidden:
+		// The browser has unsubscribed, or did so for another key of the server.
+		return &refusedError{status: res.StatusCode, gone: true}
+	}
+	if res.StatusCode/100 != 2 {
+		seconds, _ := strconv.Atoi(res.Header.Get("Retry-After"))
+		return &refusedError{status: res.StatusCode, after: time.Duration(min(max(seconds, 0), int(maxPause.Seconds()))) * time.Second}
+	}
+	return nil
+}
+
+// subscriber is whom a push service may ask about the server's notifications.
+func (p *Pusher) subscriber() string {
+	if strings.HasPrefix(p.URL, "https:") {
+		return p.URL
+	}
+	return cmp.Or(p.Mail.From, "nobody@localhost")
+}
+
+// backOff returns the pause after a failure that follows on others.
+func backOff(failures int, err error) time.Duration {
+	pause := min(minPause<<min(failures, 10), maxPause)
+	if refused, ok := errors.AsType[*refusedError](err); ok {
+		pause = max(pause, refused.after)
+	}
+	return pause
+}
