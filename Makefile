@@ -162,7 +162,7 @@ generate: tools ## Generate code from proto, SQL and templ, the page of settings
 	@go test ./internal/server -run '^TestSettingsPage' -count 1 -settings.write >/dev/null
 	@go test ./internal/model -run '^TestCatalog' -count 1 -catalog.write >/dev/null
 	@templ generate -path web -log-level error
-	@esbuild web/script/arbe.js web/script/connection.js web/script/forms.js web/script/terminal.js --bundle --format=esm --minify --outdir=web/static --log-level=warning
+	@esbuild web/script/arbe.js web/script/connection.js web/script/forms.js web/script/terminal.js web/script/sw.js --bundle --format=esm --minify --outdir=web/static --log-level=warning
 	@go generate ./internal/sandbox/local ./internal/sandbox/remote ./internal/runner/program ./web/markup
 	@install -m 644 $(DATASTAR)/bundles/datastar.js web/static/datastar.js
 	@install -m 644 $(DATASTAR)/LICENSE.md web/static/datastar.LICENSE.md

@@ -85,6 +85,9 @@ type fake struct {
 	models  *arbev1.ListModelsResponse
 	recipes []*arbev1.Environment
 	invites []*arbev1.Invite
+	// notified are the reader's settings of notifications and their devices, and pushed the devices that were added.
+	notified arbev1.GetNotificationsResponse
+	pushed   []*arbev1.AddPushDeviceRequest
 	// inbox is the reader's inbox.
 	inbox *arbev1.Inbox
 	// tree has the files of all sandboxes by their paths, and treeDiff the patch of their changes. Without a tree, no sandbox is
@@ -136,6 +139,9 @@ func (f *fake) app(t testing.TB) http.Handler {
 		func() (string, http.Handler) { return arbev1connect.NewModelServiceHandler(models{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewRunServiceHandler(runs{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewInboxServiceHandler(inboxes{f: f}, as) },
+		func() (string, http.Handler) {
+			return arbev1connect.NewNotificationServiceHandler(notifications{f: f}, as)
+		},
 	} {
 		mux.Handle(s())
 	}
@@ -624,6 +630,51 @@ func (s inboxes) MarkRead(_ context.Context, req *arbev1.MarkReadRequest) (*arbe
 	s.f.inbox.Total = int32(len(s.f.inbox.Needs))
 	s.f.wake()
 	return &arbev1.MarkReadResponse{Reading: &arbev1.Reading{ThreadId: req.ThreadId, Seq: req.Seq}}, nil
+}
+
+func (s inboxes) MuteThread(_ context.Context, req *arbev1.MuteThreadRequest) (*arbev1.MuteThreadResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	now := &arbev1.Reading{ThreadId: req.ThreadId, Muted: req.Muted}
+	s.f.inbox.Readings = append(slices.DeleteFunc(s.f.inbox.Readings, func(r *arbev1.Reading) bool { return r.ThreadId == req.ThreadId }), now)
+	s.f.wake()
+	return &arbev1.MuteThreadResponse{Reading: now}, nil
+}
+
+type notifications struct {
+	arbev1connect.UnimplementedNotificationServiceHandler
+	f *fake
+}
+
+func (s notifications) GetNotifications(context.Context, *arbev1.GetNotificationsRequest) (*arbev1.GetNotificationsResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	return copied(&s.f.notified), nil
+}
+
+func (s notifications) UpdateNotifications(_ context.Context, req *arbev1.UpdateNotificationsRequest) (*arbev1.UpdateNotificationsResponse, error) {
+	if q := req.Settings.QuietHours; q != nil && q.TimeZone == "Nowhere" {
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("there is no time zone %q", q.TimeZone))
+	}
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.notified.Settings = req.Settings
+	return &arbev1.UpdateNotificationsResponse{Settings: req.Settings}, nil
+}
+
+func (s notifications) AddPushDevice(_ context.Context, req *arbev1.AddPushDeviceRequest) (*arbev1.AddPushDeviceResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.pushed = append(s.f.pushed, req)
+	s.f.notified.Devices = append(s.f.notified.Devices, &arbev1.PushDevice{Id: "pushed", Client: "Chrome", CreatedAt: timestamppb.Now()})
+	return &arbev1.AddPushDeviceResponse{Id: "pushed"}, nil
+}
+
+func (s notifications) RemovePushDevice(_ context.Context, req *arbev1.RemovePushDeviceRequest) (*arbev1.RemovePushDeviceResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.notified.Devices = slices.DeleteFunc(s.f.notified.Devices, func(d *arbev1.PushDevice) bool { return d.Id == req.Id })
+	return &arbev1.RemovePushDeviceResponse{}, nil
 }
 
 type approvals struct {

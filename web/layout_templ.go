@@ -914,7 +914,7 @@ func meFoot(f layout) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 72, "\">System</button></form><button type=\"button\" class=\"scripted\" popovertarget=\"sheet\">Keyboard</button> <a href=\"/profile\">Your profile</a> <a href=\"/sessions\">Where you are logged in</a><form method=\"post\" action=\"/logout\"><button>Log out</button></form></div></details></div>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 72, "\">System</button></form><button type=\"button\" class=\"scripted\" popovertarget=\"sheet\">Keyboard</button> <a href=\"/profile\">Your profile</a> <a href=\"/notifications\">Notifications</a> <a href=\"/sessions\">Where you are logged in</a><form method=\"post\" action=\"/logout\"><button>Log out</button></form></div></details></div>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -980,7 +980,7 @@ func palette(house string) templ.Component {
 		var templ_7745c5c3_Var44 string
 		templ_7745c5c3_Var44, templ_7745c5c3_Err = templ.JoinStringErrs(searchPath(house))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 184, Col: 88}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 185, Col: 88}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var44))
 		if templ_7745c5c3_Err != nil {

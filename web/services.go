@@ -19,20 +19,21 @@ import (
 
 // services is everything that the web app can reach. So a program can do whatever a person can do here.
 type services struct {
-	houses       arbev1connect.HouseServiceClient
-	agents       arbev1connect.AgentServiceClient
-	threads      arbev1connect.ThreadServiceClient
-	entries      arbev1connect.EntryServiceClient
-	environments arbev1connect.EnvironmentServiceClient
-	sandboxes    arbev1connect.SandboxServiceClient
-	artifacts    arbev1connect.ArtifactServiceClient
-	credentials  arbev1connect.CredentialServiceClient
-	secrets      arbev1connect.SecretServiceClient
-	models       arbev1connect.ModelServiceClient
-	bots         arbev1connect.BotServiceClient
-	approvals    arbev1connect.ApprovalServiceClient
-	inboxes      arbev1connect.InboxServiceClient
-	runs         arbev1connect.RunServiceClient
+	houses        arbev1connect.HouseServiceClient
+	agents        arbev1connect.AgentServiceClient
+	threads       arbev1connect.ThreadServiceClient
+	entries       arbev1connect.EntryServiceClient
+	environments  arbev1connect.EnvironmentServiceClient
+	sandboxes     arbev1connect.SandboxServiceClient
+	artifacts     arbev1connect.ArtifactServiceClient
+	credentials   arbev1connect.CredentialServiceClient
+	secrets       arbev1connect.SecretServiceClient
+	models        arbev1connect.ModelServiceClient
+	bots          arbev1connect.BotServiceClient
+	approvals     arbev1connect.ApprovalServiceClient
+	inboxes       arbev1connect.InboxServiceClient
+	runs          arbev1connect.RunServiceClient
+	notifications arbev1connect.NotificationServiceClient
 	// client and base fetch the bytes of artifacts, which no service carries.
 	client connect.HTTPClient
 	base   string
@@ -42,21 +43,22 @@ func dial(client connect.HTTPClient, base string) services {
 	as := connect.WithClientOptions(connect.WithInterceptors(asCaller{}),
 		connect.WithAcceptCompression("gzip", nil, nil)) // compression only costs time within one process
 	return services{
-		houses:       arbev1connect.NewHouseServiceClient(client, base, as),
-		agents:       arbev1connect.NewAgentServiceClient(client, base, as),
-		threads:      arbev1connect.NewThreadServiceClient(client, base, as),
-		entries:      arbev1connect.NewEntryServiceClient(client, base, as),
-		environments: arbev1connect.NewEnvironmentServiceClient(client, base, as),
-		sandboxes:    arbev1connect.NewSandboxServiceClient(client, base, as),
-		artifacts:    arbev1connect.NewArtifactServiceClient(client, base, as),
-		credentials:  arbev1connect.NewCredentialServiceClient(client, base, as),
-		secrets:      arbev1connect.NewSecretServiceClient(client, base, as),
-		models:       arbev1connect.NewModelServiceClient(client, base, as),
-		bots:         arbev1connect.NewBotServiceClient(client, base, as),
-		approvals:    arbev1connect.NewApprovalServiceClient(client, base, as),
-		inboxes:      arbev1connect.NewInboxServiceClient(client, base, as),
-		runs:         arbev1connect.NewRunServiceClient(client, base, as),
-		client:       client, base: base,
+		houses:        arbev1connect.NewHouseServiceClient(client, base, as),
+		agents:        arbev1connect.NewAgentServiceClient(client, base, as),
+		threads:       arbev1connect.NewThreadServiceClient(client, base, as),
+		entries:       arbev1connect.NewEntryServiceClient(client, base, as),
+		environments:  arbev1connect.NewEnvironmentServiceClient(client, base, as),
+		sandboxes:     arbev1connect.NewSandboxServiceClient(client, base, as),
+		artifacts:     arbev1connect.NewArtifactServiceClient(client, base, as),
+		credentials:   arbev1connect.NewCredentialServiceClient(client, base, as),
+		secrets:       arbev1connect.NewSecretServiceClient(client, base, as),
+		models:        arbev1connect.NewModelServiceClient(client, base, as),
+		bots:          arbev1connect.NewBotServiceClient(client, base, as),
+		approvals:     arbev1connect.NewApprovalServiceClient(client, base, as),
+		inboxes:       arbev1connect.NewInboxServiceClient(client, base, as),
+		runs:          arbev1connect.NewRunServiceClient(client, base, as),
+		notifications: arbev1connect.NewNotificationServiceClient(client, base, as),
+		client:        client, base: base,
 	}
 }
 

@@ -65,6 +65,11 @@ func (as assets) add(name string, text []byte) {
 	as.files[address] = asset{contentType: mime.TypeByExtension(ext), plain: text, packed: packAsset(text)}
 }
 
+// named returns a file by its name.
+func (as assets) named(name string) asset {
+	return as.files[strings.TrimPrefix(as.addresses[name], "/static/")]
+}
+
 func (as assets) url(name string) string { return as.addresses[name] }
 
 // ServeHTTP serves GET /static/{name}.

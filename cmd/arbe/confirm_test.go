@@ -18,7 +18,7 @@ import (
 var destruction = regexp.MustCompile(`^(delete|destroy|remove|revoke|leave|drop|purge|forget|wipe)\b`)
 
 // harmless lists flags whose names sound destructive but whose effect can be undone.
-var harmless = []string{"arbe thread tag --remove", "arbe thread react --remove"}
+var harmless = []string{"arbe thread tag --remove", "arbe thread react --remove", "arbe notifications --remove"}
 
 func TestAVerbThatDestroysAsksOrIsToldYes(t *testing.T) {
 	t.Parallel()

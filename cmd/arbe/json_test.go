@@ -69,6 +69,7 @@ var jsonCalls = []struct {
 	{line: "profile list"},
 	{line: "profile use mine"},
 	{line: "logout mine"},
+	{line: "notifications --quiet-hours 22:00-07:00 --time-zone Europe/Berlin"},
 	{line: "session list"},
 	{line: "session revoke -y --others"},
 	{line: "key list"},

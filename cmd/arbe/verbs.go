@@ -9,7 +9,7 @@ var verbs = []struct {
 }{
 	{"Threads", []func(*app) *cobra.Command{ask, runTask, inbox, search, thread, say, x, attach, waitFor, cp, port, approval, approve, deny, artifact}},
 	{"Houses", []func(*app) *cobra.Command{house, member, invite, agent, bot, env, sandbox, secret, model}},
-	{"Access", []func(*app) *cobra.Command{login, logout, profileGroup, auth, session, key, token}},
+	{"Access", []func(*app) *cobra.Command{login, logout, profileGroup, auth, session, notifications, key, token}},
 	{"Servers", []func(*app) *cobra.Command{up, serve, migrate, config, doctor, secretKey, signingKey, streamProxy}},
 	{"Others", []func(*app) *cobra.Command{version, completion}},
 }

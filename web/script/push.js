@@ -1,0 +1,51 @@
+// Notifications on this device: the button of /notifications, which asks the browser, and tells the server where its push service
+// is. sw.js shows what arrives.
+
+import { $, post, unreachable } from './dom.js'
+
+const panel = $('#push')
+
+// subscribed returns this browser's subscription for the server's key. One for another key is replaced, because it is useless.
+async function subscribed(worker, key) {
+  const old = await worker.pushManager.getSubscription()
+  const bytes = old?.options.applicationServerKey
+  const oldKey = bytes && btoa(String.fromCharCode(...new Uint8Array(bytes))).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '')
+  if (old && oldKey === key) return old
+  await old?.unsubscribe()
+  return worker.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: key })
+}
+
+// turnOn returns why this device cannot be told, or nothing.
+async function turnOn(key) {
+  if (!isSecureContext) return 'Browsers show notifications only of pages with https. Ask the operator of this server for it.'
+  if (!('serviceWorker' in navigator) || !('PushManager' in globalThis) || !('Notification' in globalThis)) {
+    return 'This browser cannot show notifications of this page. On an iPhone or iPad, add the page to the home screen first.'
+  }
+  if (await Notification.requestPermission() !== 'granted') return 'This browser does not allow notifications of this page. Allow them in its settings, and try again.'
+  let subscription
+  try {
+    await navigator.serviceWorker.register('/sw.js')
+    subscription = await subscribed(await navigator.serviceWorker.ready, key)
+  } catch (failure) {
+    return `This browser does not reach its push service: ${failure.message}`
+  }
+  const { endpoint, keys } = subscription.toJSON()
+  try {
+    const answer = await post('/notifications/devices', { endpoint, p256dh: keys.p256dh, auth: keys.auth })
+    if (!answer.ok) return 'The server did not take this device. Reload the page, and try again.'
+  } catch { return unreachable }
+  location.assign('/notifications')
+}
+
+if (panel) {
+  const button = $('button', panel), problem = $('.problem', panel)
+  button.addEventListener('click', async () => {
+    button.disabled = true
+    problem.textContent = ''
+    problem.textContent = await turnOn(panel.dataset.key) ?? ''
+    button.disabled = false
+  })
+  // Nobody knows the name of their time zone by heart.
+  const zone = $('#f-zone')
+  if (zone && !zone.value) zone.value = Intl.DateTimeFormat().resolvedOptions().timeZone ?? ''
+}
