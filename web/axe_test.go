@@ -163,6 +163,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		"keys":            {home + "/keys", "!!document.querySelector('.rows')"},
 		"models":          {home + "/models", "!!document.querySelector('.rows')"},
 		"audit log":       {home + "/audit", "!!document.querySelector('.rows')"},
+		"notifications":   {"/notifications", "!!document.querySelector('#push button')"},
 		"secrets":         {home + "/secrets", "!!document.querySelector('.rows')"},
 		"a code":          {device.Path, "!!document.querySelector('.device-answer')"},
 		"no code":         {"/login/device", "!!document.querySelector('.fields')"},

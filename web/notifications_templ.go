@@ -93,7 +93,7 @@ func notificationsPage(v notificationsView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "<div class=\"field half\"><label for=\"f-digest\">Mail that lists what needs you</label> <select id=\"f-digest\" name=\"digest\" aria-describedby=\"f-digest-about\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "<div class=\"field half\"><label for=\"f-digest\">Mail digest</label> <select id=\"f-digest\" name=\"digest\" aria-describedby=\"f-digest-about\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -55,5 +55,5 @@ func (v notificationsView) mailAdvice() string {
 	case v.Now.Email == "":
 		return "No login provider has verified an address of yours. Log in with one once to get mail."
 	}
-	return "It goes to " + clip(v.Now.Email, maxWord) + ", the address of your login."
+	return "It lists what needs you. It goes to " + clip(v.Now.Email, maxWord) + ", the address of your login."
 }

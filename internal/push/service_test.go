@@ -1,6 +1,7 @@
 package push_test
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/ecdh"
@@ -183,17 +184,9 @@ func (d *device) open(body []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, end, ok := cutLast(text, 2)
+	text, end, ok := bytes.Cut(text, []byte{2})
 	if !ok || strings.Trim(string(end), "\x00") != "" {
 		return nil, errors.New("its padding is wrong")
 	}
 	return text, nil
-}
-
-func cutLast(text []byte, sep byte) (before, after []byte, found bool) {
-	i := slices.Index(text, sep)
-	if i < 0 {
-		return nil, nil, false
-	}
-	return text[:i], text[i+1:], true
 }

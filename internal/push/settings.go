@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"time"
+	_ "time/tzdata" // the small image and many machines have no time zones
 
 	"github.com/jackc/pgx/v5"
 
