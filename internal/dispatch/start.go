@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"github.com/arbe-dev/arbe/internal/away"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/away"
 	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fair"
