@@ -1780,17 +1780,21 @@ CREATE TABLE public.threads (
     people uuid[],
     awaited_until timestamp with time zone,
     overdue boolean DEFAULT false NOT NULL,
+    model text DEFAULT ''::text NOT NULL,
+    think text DEFAULT ''::text NOT NULL,
     CONSTRAINT threads_approvals_check CHECK ((approvals >= 0)),
     CONSTRAINT threads_check CHECK ((((agent_id IS NULL) AND (status = ANY (ARRAY['open'::text, 'closed'::text]))) OR ((agent_id IS NOT NULL) AND (status = ANY (ARRAY['idle'::text, 'running'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))))),
     CONSTRAINT threads_check1 CHECK ((num_nonnulls(parent_thread_id, parent_agent_id) <= 1)),
     CONSTRAINT threads_check2 CHECK (((forked_from_id IS NULL) OR (forked_at_seq IS NOT NULL))),
     CONSTRAINT threads_forked_at_seq_check CHECK ((forked_at_seq >= 0)),
+    CONSTRAINT threads_model_check CHECK ((length(model) <= 300)),
     CONSTRAINT threads_people_check CHECK (((cardinality(people) >= 1) AND (cardinality(people) <= 2))),
     CONSTRAINT threads_run_cost_check CHECK ((run_cost >= 0)),
     CONSTRAINT threads_run_epoch_check CHECK ((run_epoch >= 0)),
     CONSTRAINT threads_run_from_check CHECK ((run_from >= 0)),
     CONSTRAINT threads_run_through_check CHECK ((run_through >= 0)),
-    CONSTRAINT threads_runs_are_driven CHECK (((run_epoch = 0) OR (agent_id IS NOT NULL)))
+    CONSTRAINT threads_runs_are_driven CHECK (((run_epoch = 0) OR (agent_id IS NOT NULL))),
+    CONSTRAINT threads_think_check CHECK ((think = ANY (ARRAY[''::text, 'off'::text, 'low'::text, 'medium'::text, 'high'::text])))
 );
 
 COMMENT ON TABLE public.threads IS 'A conversation. This row describes it; its stream records what happened.';
@@ -1850,6 +1854,10 @@ COMMENT ON COLUMN public.threads.people IS 'The people for whom a direct message
 COMMENT ON COLUMN public.threads.awaited_until IS 'Until when who delegated it waits for the end of its run. Null: as long as it takes, or its last run has ended.';
 
 COMMENT ON COLUMN public.threads.overdue IS 'That time has passed, and who delegated it was told: the end of the run wakes nobody any more.';
+
+COMMENT ON COLUMN public.threads.model IS 'The model of the bots that work in the thread, as provider/model; empty if each uses its own.';
+
+COMMENT ON COLUMN public.threads.think IS 'How hard that model thinks; empty for the setting of each bot.';
 
 CREATE FUNCTION public.stale_threads(p_house text, p_before timestamp with time zone) RETURNS TABLE(id text, threads bigint)
     LANGUAGE sql STABLE
@@ -2920,6 +2928,15 @@ COMMENT ON COLUMN public.notification_settings.mail_position IS 'What needed the
 
 COMMENT ON COLUMN public.notification_settings.not_before IS 'Their mail is not considered before this: they have quiet hours, a server is writing it, or one could not send it.';
 
+CREATE TABLE public.placed_files (
+    house_id text NOT NULL,
+    sandbox_id text NOT NULL,
+    artifact_id text NOT NULL,
+    placed_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+COMMENT ON TABLE public.placed_files IS 'The attached files that were written to a sandbox. People and programs there may have deleted them since.';
+
 CREATE TABLE public.producers (
     stream_id bigint NOT NULL,
     house_id text NOT NULL,
@@ -3304,6 +3321,8 @@ CREATE VIEW public.thread_heads WITH (security_invoker='true') AS
     t.people,
     t.awaited_until,
     t.overdue,
+    t.model,
+    t.think,
     COALESCE(e.seq, (0)::bigint) AS tail,
     COALESCE(
         CASE
@@ -3759,6 +3778,9 @@ ALTER TABLE ONLY public.notices
 ALTER TABLE ONLY public.notification_settings
     ADD CONSTRAINT notification_settings_pkey PRIMARY KEY (agent_id);
 
+ALTER TABLE ONLY public.placed_files
+    ADD CONSTRAINT placed_files_pkey PRIMARY KEY (sandbox_id, artifact_id);
+
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_pkey PRIMARY KEY (stream_id, name);
 
@@ -3985,6 +4007,8 @@ CREATE INDEX model_calls_by_house ON public.model_calls USING btree (house_id, m
 CREATE INDEX notices_house_id_thread_id_idx ON public.notices USING btree (house_id, thread_id);
 
 CREATE INDEX notices_newest ON public.notices USING btree (house_id, agent_id, at);
+
+CREATE INDEX placed_files_house_id_artifact_id_idx ON public.placed_files USING btree (house_id, artifact_id);
 
 CREATE INDEX producers_house_id_stream_id_idx ON public.producers USING btree (house_id, stream_id);
 
@@ -4500,6 +4524,12 @@ ALTER TABLE ONLY public.notices
 ALTER TABLE ONLY public.notification_settings
     ADD CONSTRAINT notification_settings_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.placed_files
+    ADD CONSTRAINT placed_files_house_id_artifact_id_fkey FOREIGN KEY (house_id, artifact_id) REFERENCES public.artifacts(house_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.placed_files
+    ADD CONSTRAINT placed_files_house_id_sandbox_id_fkey FOREIGN KEY (house_id, sandbox_id) REFERENCES public.sandboxes(house_id, id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_house_id_stream_id_fkey FOREIGN KEY (house_id, stream_id) REFERENCES public.streams(house_id, id) ON DELETE CASCADE;
 
@@ -4715,6 +4745,10 @@ CREATE POLICY own ON public.members FOR SELECT TO arbe_app USING ((agent_id = pu
 CREATE POLICY own ON public.notification_settings TO arbe_app USING ((agent_id = public.current_agent()));
 
 CREATE POLICY own ON public.push_devices TO arbe_app USING ((agent_id = public.current_agent()));
+
+CREATE POLICY own_name ON public.agents FOR UPDATE TO arbe_app USING (((kind = 'human'::text) AND (id = public.current_agent())));
+
+ALTER TABLE public.placed_files ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.producers ENABLE ROW LEVEL SECURITY;
 
@@ -5364,6 +5398,8 @@ GRANT UPDATE(mailed_at) ON TABLE public.notification_settings TO arbe_app;
 GRANT UPDATE(mail_position) ON TABLE public.notification_settings TO arbe_app;
 
 GRANT UPDATE(not_before) ON TABLE public.notification_settings TO arbe_app;
+
+GRANT SELECT,INSERT ON TABLE public.placed_files TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.producers TO arbe_app;
 

@@ -786,6 +786,12 @@ func (s threads) UpdateThread(_ context.Context, req *arbev1.UpdateThreadRequest
 	if req.Tags != nil {
 		t.Tags = req.Tags.Values
 	}
+	if req.Model != nil {
+		if !strings.Contains(*req.Model, "/") && *req.Model != "" {
+			return nil, refused(connect.CodeInvalidArgument, "model: it does not say which provider it is from", "write provider/model")
+		}
+		t.Model, t.Think = req.GetModel(), req.GetThink()
+	}
 	if req.AnsweringAgentId != nil {
 		t.AnsweringAgentId, t.AnsweringSettled = *req.AnsweringAgentId, true
 	}

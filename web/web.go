@@ -174,6 +174,8 @@ func (a *app) threadRoutes() []route {
 		{"GET /threads/{thread}/entries/{seq}/output", a.page(a.commandOutputText)},
 		{"POST /threads/{thread}/entries/{seq}/fork", a.page(a.forkThread)},
 		{"POST /threads/{thread}/entries/{seq}/again", a.page(a.runAgain)},
+		{"GET /threads/{thread}/model", a.page(a.threadModel)},
+		{"POST /threads/{thread}/model", a.page(a.changeThreadModel)},
 		{"GET /threads/{thread}/artifacts", a.page(a.artifacts)},
 		{"GET /threads/{thread}/files", a.page(a.files)},
 		{"GET /threads/{thread}/files/download", a.page(a.downloadFile)},

@@ -111,6 +111,7 @@ var jsonCalls = []struct {
 	{line: "thread list"},
 	{line: "thread show {thread}"},
 	{line: "thread rename {thread} talks"},
+	{line: "thread model {thread} --reset"},
 	{line: "thread pin {thread}"},
 	{line: "thread unpin {thread}"},
 	{line: "thread tag {thread} one"},

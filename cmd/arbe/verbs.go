@@ -17,7 +17,7 @@ var verbs = []struct {
 func thread(a *app) *cobra.Command {
 	return group(a, "thread", "Create, list, change, fork and delete threads; read and write their logs",
 		threadCreate, threadList, threadShow, threadRename, threadPin, threadUnpin, threadSeen, threadMute, threadUnmute, threadTag, threadClose, threadReopen,
-		threadFork, threadExport, threadCancel, threadStop, threadRetry, threadQueue, threadReact, threadWhy, threadAnswering, threadResult, threadResume, threadApply, threadBranch, threadReconcile, threadPrune, threadDiagnose, threadDelete, threadEntries)
+		threadFork, threadExport, threadCancel, threadStop, threadRetry, threadQueue, threadReact, threadWhy, threadAnswering, threadModel, threadResult, threadResume, threadApply, threadBranch, threadReconcile, threadPrune, threadDiagnose, threadDelete, threadEntries)
 }
 
 func threadEntries(a *app) *cobra.Command {

@@ -93,3 +93,22 @@ begin
     coalesce(sum(u.reserved), 0)::bigint
   from used u left join public.houses h on h.id = u.house_id left join public.deleted_houses d on d.id = u.house_id;
 end $$;
+
+-- A thread may use another model, and let it think harder, than its bots do elsewhere.
+drop view thread_heads;
+alter table threads
+  add column model text not null default '' check (length(model) <= 300),
+  add column think text not null default '' check (think in ('', 'off', 'low', 'medium', 'high'));
+comment on column threads.model is 'The model of the bots that work in the thread, as provider/model; empty if each uses its own.';
+comment on column threads.think is 'How hard that model thinks; empty for the setting of each bot.';
+create view thread_heads with (security_invoker = true) as
+select t.*, coalesce(e.seq, 0) as tail, coalesce(case when e.type like 'signal.chat.%' then t.active_at else e.ts end, t.created_at) as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
+  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name
+from threads t
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join lateral (select seq, ts, type from entries where entries.stream_id = s.id order by seq desc limit 1) e on true;
+comment on view thread_heads is 'Threads with the end of their logs and the names of who spoke last and who works there; empty if nobody does. It shows each role the threads that it may read.';
+comment on column thread_heads.tail is 'The position of the last entry; 0 if there is none.';
+comment on column thread_heads.last_activity is 'When the last entry was written that is more than a change of a message or a reaction; the thread''s creation if there is none.';
+grant select on thread_heads to arbe_app;

@@ -96,7 +96,7 @@ select coalesce(repair_thread_activity(@after_id::text, @max_rows::int), '')::te
 -- name: UpdateThread :exec
 -- Every column that people may change. The caller has read the row under its lock.
 update threads set name = sqlc.narg(name), pinned_at = sqlc.narg(pinned_at), tags = @tags, environment_id = sqlc.narg(environment_id),
-  answering_agent_id = sqlc.narg(answering_agent_id), answering_decided = @answering_decided
+  answering_agent_id = sqlc.narg(answering_agent_id), answering_decided = @answering_decided, model = @model, think = @think
 where id = @id;
 
 -- name: RenameThread :exec

@@ -886,6 +886,10 @@ type Thread struct {
 	AwaitedUntil *time.Time
 	// That time has passed, and who delegated it was told: the end of the run wakes nobody any more.
 	Overdue bool
+	// The model of the bots that work in the thread, as provider/model; empty if each uses its own.
+	Model string
+	// How hard that model thinks; empty for the setting of each bot.
+	Think string
 }
 
 // Threads with the end of their logs and the names of who spoke last and who works there; empty if nobody does. It shows each role the threads that it may read.
@@ -934,6 +938,8 @@ type ThreadHead struct {
 	People           []string
 	AwaitedUntil     *time.Time
 	Overdue          bool
+	Model            string
+	Think            string
 	// The position of the last entry; 0 if there is none.
 	Tail int64
 	// When the last entry was written that is more than a change of a message or a reaction; the thread's creation if there is none.

@@ -174,7 +174,7 @@ func (q *Queries) EntryAt(ctx context.Context, db DBTX, houseID string, stream s
 }
 
 const filterThreads = `-- name: FilterThreads :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, tail, last_activity, last_said_name, running_name from thread_heads t
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, model, think, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.id = any (array(
   select p.id from threads p
   where p.house_id = $1 and (p.people is null or not $2::bool and current_agent() = any (p.people))
@@ -268,6 +268,8 @@ func (q *Queries) FilterThreads(ctx context.Context, db DBTX, arg FilterThreadsP
 			&i.People,
 			&i.AwaitedUntil,
 			&i.Overdue,
+			&i.Model,
+			&i.Think,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -380,7 +382,7 @@ func (q *Queries) ForkedThreads(ctx context.Context, db DBTX, ids []string) ([]s
 }
 
 const getThread = `-- name: GetThread :one
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, tail, last_activity, last_said_name, running_name from thread_heads where id = $1
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, model, think, tail, last_activity, last_said_name, running_name from thread_heads where id = $1
 `
 
 func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (ThreadHead, error) {
@@ -431,6 +433,8 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (ThreadHead
 		&i.People,
 		&i.AwaitedUntil,
 		&i.Overdue,
+		&i.Model,
+		&i.Think,
 		&i.Tail,
 		&i.LastActivity,
 		&i.LastSaidName,
@@ -527,7 +531,7 @@ func (q *Queries) KindOfAgent(ctx context.Context, db DBTX, id string) (string, 
 }
 
 const listForks = `-- name: ListForks :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, tail, last_activity, last_said_name, running_name from thread_heads t
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, model, think, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.forked_from_id = $1::text and (t.people is null or current_agent() = any (t.people))
   and (coalesce(t.pinned_at, '-infinity'::timestamptz), t.active_at, t.id) <
     (($2::text)::timestamptz, ($3::text)::timestamptz, $4::text)
@@ -604,6 +608,8 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 			&i.People,
 			&i.AwaitedUntil,
 			&i.Overdue,
+			&i.Model,
+			&i.Think,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -620,7 +626,7 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 }
 
 const listThreads = `-- name: ListThreads :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, tail, last_activity, last_said_name, running_name from thread_heads t
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, model, think, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.id = any (array(
   select p.id from threads p
   where p.house_id = $1 and (p.people is null or not $2::bool and current_agent() = any (p.people))
@@ -705,6 +711,8 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 			&i.People,
 			&i.AwaitedUntil,
 			&i.Overdue,
+			&i.Model,
+			&i.Think,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -1296,7 +1304,7 @@ func (q *Queries) SettleAnswering(ctx context.Context, db DBTX, agentID string, 
 }
 
 const someThreads = `-- name: SomeThreads :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, tail, last_activity, last_said_name, running_name from thread_heads where id = any ($1::text[])
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, model, think, tail, last_activity, last_said_name, running_name from thread_heads where id = any ($1::text[])
 `
 
 // The given threads, as far as they exist.
@@ -1354,6 +1362,8 @@ func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]Thr
 			&i.People,
 			&i.AwaitedUntil,
 			&i.Overdue,
+			&i.Model,
+			&i.Think,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -1470,8 +1480,8 @@ func (q *Queries) TouchThreads(ctx context.Context, db DBTX, streams []int64) ([
 
 const updateThread = `-- name: UpdateThread :exec
 update threads set name = $1, pinned_at = $2, tags = $3, environment_id = $4,
-  answering_agent_id = $5, answering_decided = $6
-where id = $7
+  answering_agent_id = $5, answering_decided = $6, model = $7, think = $8
+where id = $9
 `
 
 type UpdateThreadParams struct {
@@ -1481,6 +1491,8 @@ type UpdateThreadParams struct {
 	EnvironmentID    *string
 	AnsweringAgentID *string
 	AnsweringDecided bool
+	Model            string
+	Think            string
 	ID               string
 }
 
@@ -1493,6 +1505,8 @@ func (q *Queries) UpdateThread(ctx context.Context, db DBTX, arg UpdateThreadPar
 		arg.EnvironmentID,
 		arg.AnsweringAgentID,
 		arg.AnsweringDecided,
+		arg.Model,
+		arg.Think,
 		arg.ID,
 	)
 	return err

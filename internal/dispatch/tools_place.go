@@ -16,7 +16,7 @@ func (d *Dispatcher) settingOf(ctx context.Context, scope db.Scope, threadID str
 	if err != nil {
 		return turn.Setting{}, err
 	}
-	s := turn.Setting{Thread: th.Name}
+	s := turn.Setting{Thread: th.Name, Model: th.Model, Think: th.Think}
 	around, err := d.boxes.Surroundings(ctx, scope, threadID)
 	switch code := fault.CodeOf(err); {
 	case code == fault.Precondition, code == fault.NotFound: // there is none, or it was just deleted

@@ -36,6 +36,8 @@ type Thread struct {
 	Parent         parent     `json:"parent"`
 	AgentID        string     `json:"agent_id,omitempty"`
 	AnsweringID    string     `json:"answering_agent_id,omitempty"`
+	Model          string     `json:"model,omitempty"`
+	Think          string     `json:"think,omitempty"`
 	EnvironmentID  string     `json:"environment_id,omitempty"`
 	SandboxID      string     `json:"sandbox_id,omitempty"`
 	Tags           []string   `json:"tags,omitempty"`
@@ -75,7 +77,7 @@ func ViewThread(t *arbev1.Thread) Thread {
 	view := Thread{
 		ID: t.GetId(), HouseID: t.GetHouseId(), StreamID: t.GetStreamId(), Name: t.GetName(), Status: t.GetStatus(),
 		Parent:  parent{Kind: t.GetParent().GetKind(), ID: t.GetParent().GetId()},
-		AgentID: t.GetAgentId(), AnsweringID: t.GetAnsweringAgentId(), EnvironmentID: t.GetEnvironmentId(), SandboxID: t.GetSandboxId(), Tags: t.GetTags(),
+		AgentID: t.GetAgentId(), AnsweringID: t.GetAnsweringAgentId(), Model: t.GetModel(), Think: t.GetThink(), EnvironmentID: t.GetEnvironmentId(), SandboxID: t.GetSandboxId(), Tags: t.GetTags(),
 		Tail: t.GetTail(), PinnedAt: Optional(t.GetPinnedAt()), CreatedAt: t.GetCreatedAt().AsTime(),
 		UpdatedAt: t.GetUpdatedAt().AsTime(), LastActivityAt: t.GetLastActivityAt().AsTime(),
 		OpenApprovals: t.GetOpenApprovals(),

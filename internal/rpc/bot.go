@@ -37,7 +37,7 @@ func (s *botService) CreateBot(ctx context.Context, req *arbev1.CreateBotRequest
 		draft.Tools = *tools
 	}
 	draft.Ask = req.GetAsk().GetValues()
-	unverified, err := s.botModel(ctx, scope, &draft.Model, req.GetSkipModelCheck())
+	unverified, err := s.checkModel(ctx, scope, &draft.Model, req.GetSkipModelCheck())
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (s *botService) UpdateBot(ctx context.Context, req *arbev1.UpdateBotRequest
 			return nil, err
 		}
 		if now.Model != *change.Model {
-			if unverified, err = s.botModel(ctx, scope, change.Model, req.GetSkipModelCheck()); err != nil {
+			if unverified, err = s.checkModel(ctx, scope, change.Model, req.GetSkipModelCheck()); err != nil {
 				return nil, err
 			}
 		}
@@ -140,9 +140,9 @@ func (s *botService) UpdateBot(ctx context.Context, req *arbev1.UpdateBotRequest
 	return &arbev1.UpdateBotResponse{Bot: wholeBot(changed), Note: s.note(ctx, changed), UnverifiedModel: unverified}, nil
 }
 
-// botModel checks a model before a bot gets it, unless it is the house's default. unverified says why it is unknown whether
+// checkModel checks a model before a bot or a thread gets it, unless it is empty. unverified says why it is unknown whether
 // the model exists.
-func (s *botService) botModel(ctx context.Context, scope db.Scope, model *string, skip bool) (unverified string, err error) {
+func (s *Services) checkModel(ctx context.Context, scope db.Scope, model *string, skip bool) (unverified string, err error) {
 	if *model == "" || skip {
 		return "", nil
 	}

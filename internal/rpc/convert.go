@@ -203,6 +203,7 @@ func wireThread(t thread.Thread) *arbev1.Thread {
 		}
 	}
 	return &arbev1.Thread{
+		Model: t.Model, Think: string(t.Think),
 		Id: t.ID, HouseId: t.House, StreamId: t.StreamID, Name: shown(t.Name), Parent: parent,
 		ParentThreadId: t.ParentThread, ParentAgentId: t.ParentAgent, AgentId: t.Agent,
 		EnvironmentId: t.Environment, SandboxId: t.Sandbox, Tags: each(t.Tags, shown), Status: string(t.Status),

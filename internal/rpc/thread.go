@@ -100,6 +100,13 @@ func (s *threadService) UpdateThread(ctx context.Context, req *arbev1.UpdateThre
 	if req.GetTags() != nil {
 		change.Tags = &req.Tags.Values
 	}
+	change.Think = req.Think
+	var unverified string
+	if change.Model = req.Model; change.Model != nil {
+		if unverified, err = s.checkModel(ctx, scope, change.Model, req.GetSkipModelCheck()); err != nil {
+			return nil, err
+		}
+	}
 	changed, err := s.Threads.Update(ctx, scope, req.GetId(), change)
 	if err != nil {
 		return nil, err
@@ -109,7 +116,7 @@ func (s *threadService) UpdateThread(ctx context.Context, req *arbev1.UpdateThre
 			s.Logger.WarnContext(ctx, "the bots that wait for people in a closed thread end a little later", "thread", changed.ID, "error", fault.From(err).Detail())
 		}
 	}
-	return &arbev1.UpdateThreadResponse{Thread: wireThread(changed)}, nil
+	return &arbev1.UpdateThreadResponse{Thread: wireThread(changed), UnverifiedModel: unverified}, nil
 }
 
 func (s *threadService) DeleteThread(ctx context.Context, req *arbev1.DeleteThreadRequest) (*arbev1.DeleteThreadResponse, error) {

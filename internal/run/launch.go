@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -91,7 +92,9 @@ func (l *launch) begin(ctx context.Context) error {
 	}
 	if l.config.Model != nil { // before the slow steps, because the bot may have no model
 		var err error
-		if l.model, err = l.config.Model(ctx, l.scope, l.bot, agent.Dialects); err != nil {
+		b := l.bot
+		b.Model = cmp.Or(l.thread.Model, b.Model)
+		if l.model, err = l.config.Model(ctx, l.scope, b, agent.Dialects); err != nil {
 			return err
 		}
 	}

@@ -24,6 +24,11 @@ type Change struct {
 	Tags *[]string
 	// Answering is the bot that answers without being mentioned; empty for none.
 	Answering *string
+	// Model is the model of the bots that work in it, as provider/model; empty for that of each bot. The caller has checked
+	// that it exists.
+	Model *string
+	// Think is how hard that model thinks; empty for the setting of each bot.
+	Think *string
 	// Status closes or reopens a chat.
 	Status *Status
 	// ETag is the version that the change was made for; empty changes any version.
@@ -36,7 +41,7 @@ func (t Thread) ETag() string {
 	if t.Agent != "" {
 		status = "" // its runs change it, and people cannot
 	}
-	return etag.Of(t.Name, t.Environment, !t.PinnedAt.IsZero(), t.Tags, t.Answering, t.Settled, status)
+	return etag.Of(t.Name, t.Environment, !t.PinnedAt.IsZero(), t.Tags, t.Answering, t.Settled, status, t.Model, t.Think)
 }
 
 // Update changes a thread and returns it. It records a change of status in the log, in the same transaction.
@@ -58,6 +63,7 @@ func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Chang
 		err = t.q.UpdateThread(ctx, tx, query.UpdateThreadParams{
 			ID: id, Name: db.Null(th.Name), PinnedAt: db.Null(th.PinnedAt), Tags: th.Tags, EnvironmentID: db.Null(th.Environment),
 			AnsweringAgentID: db.Null(th.Answering), AnsweringDecided: th.Settled,
+			Model: th.Model, Think: string(th.Think),
 		})
 		if err != nil {
 			return explainReference(err)
@@ -109,6 +115,14 @@ func (t *Thread) apply(c Change) (err error) {
 	}
 	if c.Environment != nil {
 		t.Environment = *c.Environment
+	}
+	if c.Model != nil {
+		t.Model = *c.Model
+	}
+	if c.Think != nil {
+		if t.Think, err = entry.ParseEffort(*c.Think); err != nil {
+			return err
+		}
 	}
 	if c.Answering != nil {
 		if t.Agent != "" {

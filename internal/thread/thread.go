@@ -16,6 +16,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
@@ -69,8 +70,12 @@ type Thread struct {
 	Run Run
 	// Environment is its own environment, and Sandbox the sandbox that it runs on.
 	Environment, Sandbox string
-	Tags                 []string
-	Status               Status
+	// Model is the model of the bots that work in it, as provider/model, and Think how hard it thinks. Empty means the
+	// setting of each bot.
+	Model  string
+	Think  entry.Effort
+	Tags   []string
+	Status Status
 	// PinnedAt is when it was pinned; zero if it is not.
 	PinnedAt time.Time
 	// Origin is the point that it was forked from; nil if it is not a fork.
@@ -284,7 +289,7 @@ func fromRow(r query.ThreadHead) Thread {
 		ActiveAt: r.ActiveAt, OpenApprovals: int(r.Approvals),
 	}
 	t.Answering, t.Settled = db.Zero(r.AnsweringAgentID), r.AnsweringDecided
-	t.People = r.People
+	t.People, t.Model, t.Think = r.People, r.Model, entry.Effort(r.Think)
 	t.AskedBy, t.Root = db.Zero(r.AskedBy), db.Zero(r.Root)
 	t.Run = Run{
 		Epoch: r.RunEpoch, StartedAt: db.Zero(r.RunStartedAt), HeartbeatAt: db.Zero(r.HeartbeatAt), From: r.RunFrom, Through: r.RunThrough, Entries: r.RunEntries, Bytes: r.RunBytes,

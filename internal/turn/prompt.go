@@ -71,6 +71,10 @@ func (r *run) prepare(ctx context.Context) (reason string, err error) {
 	if r.tools = offered(tools, r.bot.Tools); r.turn.Tools != nil {
 		r.tools = offered(r.tools, r.turn.Tools)
 	}
+	if err := r.locate(ctx); err != nil {
+		return "setting", err
+	}
+	r.bot.Model, r.bot.Think = cmp.Or(r.surroundings.Setting.Model, r.bot.Model), cmp.Or(r.surroundings.Setting.Think, r.bot.Think)
 	if r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), cmp.Or(r.turn.Fallback, r.bot.Model)); r.turn.Fallback != "" && err != nil && fixable(err) {
 		r.turn.Fallback = "" // the house may no longer use it
 		r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), r.bot.Model)
@@ -80,9 +84,6 @@ func (r *run) prepare(ctx context.Context) (reason string, err error) {
 			err = fault.New(fault.Precondition, fault.From(err).Message, fault.From(err).Next)
 		}
 		return "no_model", err
-	}
-	if err := r.locate(ctx); err != nil {
-		return "setting", err
 	}
 	r.receive()
 	r.window = model.Lookup(r.endpoint.Provider, r.modelID).ContextWindow

@@ -245,6 +245,9 @@ type Setting struct {
 	Thread string
 	// Environment is nil if the thread has no environment, so that commands cannot run.
 	Environment *Environment
+	// Model and Think replace those of the bot; empty if the thread does not set them.
+	Model string
+	Think entry.Effort
 }
 
 // Environment describes the sandbox of a thread, whether or not it has been built.

@@ -179,7 +179,11 @@ type Thread struct {
 	// direct message is not secret: everyone in the house who has its id may read it.
 	PeopleAgentIds []string `protobuf:"bytes,25,rep,name=people_agent_ids,json=peopleAgentIds,proto3" json:"people_agent_ids,omitempty"`
 	// The version of what UpdateThread changes, for a change that must not overwrite another.
-	Etag          string `protobuf:"bytes,26,opt,name=etag,proto3" json:"etag,omitempty"`
+	Etag string `protobuf:"bytes,26,opt,name=etag,proto3" json:"etag,omitempty"`
+	// The model of the bots that work in the thread, as provider/model; empty if each uses its own.
+	Model string `protobuf:"bytes,27,opt,name=model,proto3" json:"model,omitempty"`
+	// How hard that model thinks: "off", "low", "medium" or "high"; empty for the setting of each bot.
+	Think         string `protobuf:"bytes,28,opt,name=think,proto3" json:"think,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -392,6 +396,20 @@ func (x *Thread) GetPeopleAgentIds() []string {
 func (x *Thread) GetEtag() string {
 	if x != nil {
 		return x.Etag
+	}
+	return ""
+}
+
+func (x *Thread) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Thread) GetThink() string {
+	if x != nil {
+		return x.Think
 	}
 	return ""
 }
@@ -1434,9 +1452,18 @@ type UpdateThreadRequest struct {
 	AnsweringAgentId *string `protobuf:"bytes,7,opt,name=answering_agent_id,json=answeringAgentId,proto3,oneof" json:"answering_agent_id,omitempty"`
 	// The etag of the version that the change was made for. If the thread has changed since then, nothing changes and the error is
 	// "aborted" (reason CHANGED). Empty changes any version.
-	Etag          string `protobuf:"bytes,8,opt,name=etag,proto3" json:"etag,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Etag string `protobuf:"bytes,8,opt,name=etag,proto3" json:"etag,omitempty"`
+	// The model of the bots that work in the thread, as "provider/model": of their next turns, and of the next run of a coding
+	// agent. An empty string means that each bot uses its own. If the model's endpoint does not list the model, the error is an
+	// invalid_argument that suggests similar names.
+	Model *string `protobuf:"bytes,9,opt,name=model,proto3,oneof" json:"model,omitempty"`
+	// How hard that model thinks: "off", "low", "medium" or "high"; an empty string for the setting of each bot. A question can
+	// override it. Coding agents choose for themselves.
+	Think *string `protobuf:"bytes,10,opt,name=think,proto3,oneof" json:"think,omitempty"`
+	// Accept a model that its endpoint does not list.
+	SkipModelCheck bool `protobuf:"varint,11,opt,name=skip_model_check,json=skipModelCheck,proto3" json:"skip_model_check,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *UpdateThreadRequest) Reset() {
@@ -1525,6 +1552,27 @@ func (x *UpdateThreadRequest) GetEtag() string {
 	return ""
 }
 
+func (x *UpdateThreadRequest) GetModel() string {
+	if x != nil && x.Model != nil {
+		return *x.Model
+	}
+	return ""
+}
+
+func (x *UpdateThreadRequest) GetThink() string {
+	if x != nil && x.Think != nil {
+		return *x.Think
+	}
+	return ""
+}
+
+func (x *UpdateThreadRequest) GetSkipModelCheck() bool {
+	if x != nil {
+		return x.SkipModelCheck
+	}
+	return false
+}
+
 // Tags is a list of tags. Setting it to an empty list differs from leaving it unset.
 type Tags struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1571,10 +1619,12 @@ func (x *Tags) GetValues() []string {
 }
 
 type UpdateThreadResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Thread        *Thread                `protobuf:"bytes,1,opt,name=thread,proto3" json:"thread,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Thread *Thread                `protobuf:"bytes,1,opt,name=thread,proto3" json:"thread,omitempty"`
+	// Why the server could not verify that the model exists; empty if it exists, or was not set.
+	UnverifiedModel string `protobuf:"bytes,2,opt,name=unverified_model,json=unverifiedModel,proto3" json:"unverified_model,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *UpdateThreadResponse) Reset() {
@@ -1612,6 +1662,13 @@ func (x *UpdateThreadResponse) GetThread() *Thread {
 		return x.Thread
 	}
 	return nil
+}
+
+func (x *UpdateThreadResponse) GetUnverifiedModel() string {
+	if x != nil {
+		return x.UnverifiedModel
+	}
+	return ""
 }
 
 type DeleteThreadRequest struct {
@@ -2896,7 +2953,7 @@ var File_arbe_v1_thread_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
-	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\a\n" +
+	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\b\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x1b\n" +
@@ -2928,7 +2985,9 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x12answering_agent_id\x18\x17 \x01(\tR\x10answeringAgentId\x12+\n" +
 	"\x11answering_settled\x18\x18 \x01(\bR\x10answeringSettled\x12(\n" +
 	"\x10people_agent_ids\x18\x19 \x03(\tR\x0epeopleAgentIds\x12\x12\n" +
-	"\x04etag\x18\x1a \x01(\tR\x04etag\"\xe5\x02\n" +
+	"\x04etag\x18\x1a \x01(\tR\x04etag\x12\x14\n" +
+	"\x05model\x18\x1b \x01(\tR\x05model\x12\x14\n" +
+	"\x05think\x18\x1c \x01(\tR\x05think\"\xe5\x02\n" +
 	"\aLastRun\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x129\n" +
 	"\n" +
@@ -3015,7 +3074,7 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x06shared\x18\t \x01(\bR\x06shared\"h\n" +
 	"\x13ListThreadsResponse\x12)\n" +
 	"\athreads\x18\x01 \x03(\v2\x0f.arbe.v1.ThreadR\athreads\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xd3\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xdb\x04\n" +
 	"\x13UpdateThreadRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12!\n" +
 	"\x04name\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x00R\x04name\x88\x01\x01\x12\x1b\n" +
@@ -3024,17 +3083,24 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x0eenvironment_id\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@H\x02R\renvironmentId\x88\x01\x01\x120\n" +
 	"\x06status\x18\x06 \x01(\tB\x13\xbaH\x10r\x0eR\x04openR\x06closedH\x03R\x06status\x88\x01\x01\x12q\n" +
 	"\x12answering_agent_id\x18\a \x01(\tB>\xbaH;r927^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?$H\x04R\x10answeringAgentId\x88\x01\x01\x12\x1b\n" +
-	"\x04etag\x18\b \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etagB\a\n" +
+	"\x04etag\x18\b \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etag\x12#\n" +
+	"\x05model\x18\t \x01(\tB\b\xbaH\x05r\x03\x18\xac\x02H\x05R\x05model\x88\x01\x01\x12#\n" +
+	"\x05think\x18\n" +
+	" \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x06R\x05think\x88\x01\x01\x12(\n" +
+	"\x10skip_model_check\x18\v \x01(\bR\x0eskipModelCheckB\a\n" +
 	"\x05_nameB\t\n" +
 	"\a_pinnedB\x11\n" +
 	"\x0f_environment_idB\t\n" +
 	"\a_statusB\x15\n" +
-	"\x13_answering_agent_id\"0\n" +
+	"\x13_answering_agent_idB\b\n" +
+	"\x06_modelB\b\n" +
+	"\x06_think\"0\n" +
 	"\x04Tags\x12(\n" +
 	"\x06values\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n" +
-	"\x102\"\x06r\x04\x10\x01\x18dR\x06values\"?\n" +
+	"\x102\"\x06r\x04\x10\x01\x18dR\x06values\"j\n" +
 	"\x14UpdateThreadResponse\x12'\n" +
-	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"0\n" +
+	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\x12)\n" +
+	"\x10unverified_model\x18\x02 \x01(\tR\x0funverifiedModel\"0\n" +
 	"\x13DeleteThreadRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\x16\n" +
 	"\x14DeleteThreadResponse\"\xd3\x01\n" +
