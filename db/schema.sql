@@ -23,25 +23,6 @@ CREATE FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, 
   select public.notice(public.current_house(), p_thread, p_agents, p_kind, p_seq)
 $$;
 
-CREATE FUNCTION public.add_push_device(p_endpoint bytea, p_sealed bytea, p_session bytea, p_name text, p_most integer) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
-    AS $$
-declare
-  me    uuid := current_agent();
-  added text;
-begin
-  perform from agents where id = me for update;
-  delete from push_devices where endpoint = p_endpoint and agent_id <> me;
-  if (select count(*) from push_devices d where d.agent_id = me and d.endpoint <> p_endpoint) >= p_most then
-    return null;
-  end if;
-  insert into push_devices as d (agent_id, endpoint, sealed, session, name) values (me, p_endpoint, p_sealed, p_session, left(p_name, 100))
-    on conflict (endpoint) do update set sealed = excluded.sealed, session = excluded.session, name = excluded.name, failures = 0, not_before = now()
-    returning d.id into added;
-  return added;
-end $$;
-
 CREATE FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'public', 'pg_temp'
@@ -446,14 +427,12 @@ begin
     select t.house_id, t.reserved_micros, t.reserved_micros from public.turns t where t.ended_at is null and t.reserved_micros > 0
     union all
     select r.house_id, r.reserved_micros, r.reserved_micros from public.run_calls r where r.ended_at is null and r.lapses_at > now() and r.reserved_micros > 0
-    union all
-    select d.id, d.charged_micros, 0 from public.deleted_houses d where d.charged_on = (now() at time zone 'utc')::date
   )
   select coalesce(sum(u.micros), 0)::bigint,
-    coalesce(sum(u.micros) filter (where u.house_id = public.current_house()
-      or coalesce(d.belonged_to, h.belongs_to) = (select own.belongs_to from public.houses own where own.id = public.current_house())), 0)::bigint,
+    coalesce(sum(u.micros) filter (where h.id = public.current_house()
+      or h.belongs_to = (select own.belongs_to from public.houses own where own.id = public.current_house())), 0)::bigint,
     coalesce(sum(u.reserved), 0)::bigint
-  from used u left join public.houses h on h.id = u.house_id left join public.deleted_houses d on d.id = u.house_id;
+  from used u join public.houses h on h.id = u.house_id;
 end $$;
 
 CREATE FUNCTION public.chat_of(p_text text) RETURNS json
@@ -479,54 +458,6 @@ begin
       and (p_handles is null or e.payload::text like '%\\u00%' or e.payload::text like '%"reply_to"%' and e.payload::text not like '%"turn"%'
         or e.payload::text like '%@%' and lower(e.payload::text collate "C") like any (array(select '%@' || h || '%' from unnest(p_handles) h)))
     order by e.seq limit p_most;
-end $$;
-
-CREATE FUNCTION public.claim_digests(p_wait interval, p_lease interval, p_most integer) RETURNS TABLE(agent_id uuid, email text, until timestamp with time zone)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  return query
-  with due as materialized (
-    select s.agent_id, i.email from notification_settings s
-      join agents g on g.id = s.agent_id and g.kind = 'human'
-      join lateral (select l.email from login_identities l where l.agent_id = s.agent_id and l.email <> '' order by l.created_at desc limit 1) i on true
-      where s.digest <> 'off' and s.not_before <= now()
-        and coalesce(s.mailed_at, '-infinity') <= now() - case s.digest when 'hourly' then interval '1 hour' else interval '1 day' end
-        and exists (select from members m where m.agent_id = s.agent_id
-          and has_news(m.house_id, m.agent_id, coalesce(s.mail_position, '-infinity'), now() - p_wait))
-  ), claimed as (
-    update notification_settings s set not_before = now() + p_lease
-      where s.agent_id in (select f.agent_id from notification_settings f where f.agent_id in (select due.agent_id from due) and f.not_before <= now()
-        order by f.not_before, f.agent_id limit p_most for update skip locked)
-      returning s.agent_id
-  )
-  select c.agent_id, due.email, now() - p_wait from claimed c join due on due.agent_id = c.agent_id;
-end $$;
-
-CREATE FUNCTION public.claim_push_devices(p_wait interval, p_lease interval, p_most integer) RETURNS TABLE(id text, agent_id uuid, house_id text, sealed bytea, failures integer, until timestamp with time zone)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  return query
-  with due as materialized (
-    select d.id, m.house_id from push_devices d
-      join agents g on g.id = d.agent_id and g.kind = 'human'
-      join members m on m.agent_id = d.agent_id
-      left join push_positions p on p.house_id = m.house_id and p.device_id = d.id
-      where d.not_before <= now()
-        and (d.session is null or exists (select from login_sessions s where s.hash = d.session and s.expires_at > now()))
-        and has_news(m.house_id, m.agent_id, coalesce(p.at, d.created_at), now() - p_wait)
-  ), claimed as (
-    update push_devices d set not_before = now() + p_lease
-      where d.id in (select f.id from push_devices f where f.id in (select due.id from due) and f.not_before <= now()
-        order by f.not_before, f.id limit p_most for update skip locked)
-      returning d.id, d.agent_id, d.sealed, d.failures
-  )
-  select c.id, c.agent_id, due.house_id, c.sealed, c.failures, now() - p_wait from claimed c join due on due.id = c.id order by c.id, due.house_id;
 end $$;
 
 CREATE FUNCTION public.close_own_stream(p_id bigint) RETURNS void
@@ -753,6 +684,397 @@ begin
   raise exception 'entries are append-only' using errcode = 'restrict_violation';
 end $$;
 
+CREATE FUNCTION public.generate_short_id() RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+declare
+  alphabet constant text := '0123456789abcdefghjkmnpqrstvwxyz';
+  random   constant bytea := uuid_send(gen_random_uuid());
+  id text := '';
+  i int;
+begin
+  -- Skip bytes 6 to 8 of the uuid, which hold its version and variant.
+  foreach i in array array[0, 1, 2, 3, 4, 5, 9, 10, 11, 12, 13, 14] loop
+    id := id || substr(alphabet, (get_byte(random, i) & 31) + 1, 1);
+  end loop;
+  return id;
+end $$;
+
+CREATE TABLE public.artifacts (
+    id text DEFAULT public.generate_short_id() NOT NULL,
+    house_id text NOT NULL,
+    kind text NOT NULL,
+    label text,
+    external_id text,
+    mime_type text,
+    byte_ref text,
+    blob_id text,
+    agent_id uuid,
+    thread_id text,
+    stream_id bigint,
+    run_id text,
+    resource_id text,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT artifacts_check CHECK ((num_nonnulls(byte_ref, blob_id) <= 1)),
+    CONSTRAINT artifacts_kind_check CHECK ((kind <> ''::text)),
+    CONSTRAINT artifacts_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text))
+);
+
+COMMENT ON TABLE public.artifacts IS 'What work produced and what outlives its sandbox: files, output, screenshots, links, commits.';
+
+COMMENT ON COLUMN public.artifacts.kind IS 'message, file, url, commit, screenshot, log-ref, output, or any other word.';
+
+COMMENT ON COLUMN public.artifacts.external_id IS 'Its id elsewhere: of an entry, a pull request''s URL, a commit.';
+
+COMMENT ON COLUMN public.artifacts.byte_ref IS 'Where the bytes are if arbe does not store them: a git ref, an offset of a stream.';
+
+COMMENT ON COLUMN public.artifacts.blob_id IS 'The bytes, if arbe stores them.';
+
+COMMENT ON COLUMN public.artifacts.agent_id IS 'Who created it; null for arbe itself.';
+
+COMMENT ON COLUMN public.artifacts.thread_id IS 'The thread that produced it; null for none, or after the thread was deleted.';
+
+COMMENT ON COLUMN public.artifacts.stream_id IS 'The log of that thread. The artifact is deleted with the log, which forks of the thread keep.';
+
+CREATE TABLE public.blobs (
+    id text DEFAULT public.generate_short_id() NOT NULL,
+    house_id text NOT NULL,
+    sha256 bytea,
+    size bigint,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT blobs_check CHECK (((sha256 IS NULL) = (size IS NULL))),
+    CONSTRAINT blobs_sha256_check CHECK ((octet_length(sha256) = 32)),
+    CONSTRAINT blobs_size_check CHECK ((size >= 0))
+);
+
+COMMENT ON TABLE public.blobs IS 'The content of artifacts. There is one row per content and house, so that no house can find out what another one has.';
+
+COMMENT ON COLUMN public.blobs.id IS 'Together with the house, the key of the bytes in the blob store.';
+
+COMMENT ON COLUMN public.blobs.sha256 IS 'The SHA-256 of the bytes; null while they are uploaded.';
+
+CREATE TABLE public.sandbox_trees (
+    sandbox_id text NOT NULL,
+    house_id text NOT NULL,
+    commits jsonb DEFAULT '{}'::jsonb NOT NULL,
+    used_at timestamp with time zone,
+    saved_at timestamp with time zone,
+    saved jsonb DEFAULT '[]'::jsonb NOT NULL,
+    steps jsonb DEFAULT '[]'::jsonb NOT NULL,
+    disk_bytes bigint DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE public.sandbox_trees IS 'What is known of the working tree of a sandbox. It has a table of its own, because watchers of a sandbox are notified of each change of its record.';
+
+COMMENT ON COLUMN public.sandbox_trees.commits IS 'The commit at which each repository was cloned, by its folder.';
+
+COMMENT ON COLUMN public.sandbox_trees.used_at IS 'When something last ran in it, to within some seconds.';
+
+COMMENT ON COLUMN public.sandbox_trees.saved_at IS 'When the tree was last saved.';
+
+COMMENT ON COLUMN public.sandbox_trees.saved IS '[{folder, commit, artifact, files, …}]: what was saved, a patch for each repository, an archive for other files.';
+
+COMMENT ON COLUMN public.sandbox_trees.steps IS '[{name, exit_code, duration_ms, output}]: how the sandbox was built.';
+
+COMMENT ON COLUMN public.sandbox_trees.disk_bytes IS 'How much of its machine''s disk it took up when that was last measured; 0 if it is not known.';
+
+CREATE FUNCTION public.excess_artifacts(p_house text, p_bytes bigint) RETURNS TABLE(id text, size bigint)
+    LANGUAGE sql STABLE
+    BEGIN ATOMIC
+ SELECT x.id,
+     x.size
+    FROM ( SELECT s.id,
+             s.created_at,
+             s.size,
+             s.saved,
+             sum(s.size) OVER (ORDER BY s.saved DESC, s.created_at DESC, s.id) AS upto
+            FROM ( SELECT a.id,
+                     a.created_at,
+                     COALESCE(b.size, (0)::bigint) AS size,
+                     (a.id IN ( SELECT (f.value ->> 'artifact'::text)
+                            FROM public.sandbox_trees t,
+                             LATERAL jsonb_array_elements(t.saved) f(value)
+                           WHERE ((t.house_id = excess_artifacts.p_house) AND (f.value ? 'artifact'::text)))) AS saved
+                    FROM (public.artifacts a
+                      LEFT JOIN public.blobs b ON ((b.id = a.blob_id)))
+                   WHERE (a.house_id = excess_artifacts.p_house)) s) x
+   WHERE ((excess_artifacts.p_bytes > 0) AND (NOT x.saved) AND (x.upto > (excess_artifacts.p_bytes)::numeric));
+END;
+
+CREATE TABLE public.houses (
+    id text DEFAULT public.generate_short_id() NOT NULL,
+    name text NOT NULL,
+    default_environment_id text,
+    primary_thread_id text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    default_model text DEFAULT ''::text NOT NULL,
+    limits jsonb DEFAULT '{}'::jsonb NOT NULL,
+    roster bigint DEFAULT 0 NOT NULL,
+    belongs_to uuid,
+    fallback_models text[] DEFAULT '{}'::text[] NOT NULL,
+    ask text[] DEFAULT '{}'::text[] NOT NULL,
+    keep_threads_days integer DEFAULT 0 NOT NULL,
+    keep_artifacts_days integer DEFAULT 0 NOT NULL,
+    keep_threads_mb integer DEFAULT 0 NOT NULL,
+    keep_artifacts_mb integer DEFAULT 0 NOT NULL,
+    CONSTRAINT houses_default_model_check CHECK ((length(default_model) <= 300)),
+    CONSTRAINT houses_fallback_models_check CHECK ((cardinality(fallback_models) <= 5)),
+    CONSTRAINT houses_keep_artifacts_days_check CHECK (((keep_artifacts_days >= 0) AND (keep_artifacts_days <= 3650))),
+    CONSTRAINT houses_keep_artifacts_mb_check CHECK ((keep_artifacts_mb >= 0)),
+    CONSTRAINT houses_keep_threads_days_check CHECK (((keep_threads_days >= 0) AND (keep_threads_days <= 3650))),
+    CONSTRAINT houses_keep_threads_mb_check CHECK ((keep_threads_mb >= 0))
+);
+
+COMMENT ON TABLE public.houses IS 'A tenant. It owns everything in it and is the only privacy boundary between people.';
+
+COMMENT ON COLUMN public.houses.default_environment_id IS 'The environment of threads that name none. If it is null, their first command fails with an error that says so.';
+
+COMMENT ON COLUMN public.houses.primary_thread_id IS 'The thread for signal.house.* entries.';
+
+COMMENT ON COLUMN public.houses.default_model IS 'The model of bots that name none, as provider/model; empty for the default of the installation.';
+
+COMMENT ON COLUMN public.houses.limits IS 'What all bots of the house together may use: {house_usd_day}. A missing limit has its default.';
+
+COMMENT ON COLUMN public.houses.roster IS 'Raised with each change of what decides which bots answer: their rows, names and policies. A server that remembers the bots of a house compares this number to know that it is current.';
+
+COMMENT ON COLUMN public.houses.belongs_to IS 'The person whose quotas the house uses: of its owners who are people, the one who joined first; null if it has none.';
+
+COMMENT ON COLUMN public.houses.fallback_models IS 'The models that its bots ask, in this order, while the provider of their own does not answer, as provider/model.';
+
+COMMENT ON COLUMN public.houses.ask IS 'The names of the tools that every bot of the house uses only with a person''s yes.';
+
+COMMENT ON COLUMN public.houses.keep_threads_days IS 'Threads without activity for as many days are deleted; 0 if they are kept.';
+
+COMMENT ON COLUMN public.houses.keep_artifacts_days IS 'Artifacts are deleted when they are as many days old; 0 if they are kept.';
+
+COMMENT ON COLUMN public.houses.keep_threads_mb IS 'The oldest threads are deleted until the logs of all have no more MiB; 0 if they are kept.';
+
+COMMENT ON COLUMN public.houses.keep_artifacts_mb IS 'The oldest artifacts are deleted until all have no more MiB; 0 if they are kept.';
+
+CREATE TABLE public.log_sizes (
+    stream_id bigint NOT NULL,
+    house_id text NOT NULL,
+    upto bigint NOT NULL,
+    entries bigint NOT NULL,
+    bytes bigint NOT NULL
+);
+
+COMMENT ON TABLE public.log_sizes IS 'How large each log was when it was last measured: seconds after its last entry.';
+
+COMMENT ON COLUMN public.log_sizes.upto IS 'The last entry that was counted.';
+
+COMMENT ON COLUMN public.log_sizes.bytes IS 'What the entries take in the database, compressed, with 100 bytes for each entry''s other columns.';
+
+CREATE TABLE public.streams (
+    id bigint NOT NULL,
+    house_id text NOT NULL,
+    name text NOT NULL,
+    content_type text DEFAULT 'application/json'::text NOT NULL,
+    closed_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    ttl_seconds bigint,
+    expires_at timestamp with time zone,
+    last_stream_seq text,
+    deleted_at timestamp with time zone,
+    source_id bigint,
+    fork_seq bigint,
+    fork_sub bigint,
+    paused_at timestamp with time zone,
+    CONSTRAINT streams_check CHECK ((num_nulls(source_id, fork_seq, fork_sub) = ANY (ARRAY[0, 3]))),
+    CONSTRAINT streams_check1 CHECK (((ttl_seconds IS NULL) OR (expires_at IS NOT NULL))),
+    CONSTRAINT streams_fork_seq_check CHECK ((fork_seq >= 0)),
+    CONSTRAINT streams_fork_sub_check CHECK ((fork_sub >= 0)),
+    CONSTRAINT streams_ttl_seconds_check CHECK ((ttl_seconds >= 0))
+);
+
+COMMENT ON TABLE public.streams IS 'A log. The log of a thread is named arbe-thread-{thread id}. A writer holds the lock of this row until commit, so positions have no gaps and follow commit order. The stream ends at its last entry; there is no counter.';
+
+COMMENT ON COLUMN public.streams.ttl_seconds IS 'How long it lives after its last use, which updates expires_at. If it is null, expires_at does not change.';
+
+COMMENT ON COLUMN public.streams.last_stream_seq IS 'The Stream-Seq of the last append that had one.';
+
+COMMENT ON COLUMN public.streams.deleted_at IS 'It was deleted, but forks still read its entries. It is removed with the last fork.';
+
+COMMENT ON COLUMN public.streams.source_id IS 'The stream that it was forked from. Entries before fork_seq belong to the source, later ones to the fork.';
+
+COMMENT ON COLUMN public.streams.fork_seq IS 'The last inherited entry. The fork has a copy of it, so that its end can be found among its own entries.';
+
+COMMENT ON COLUMN public.streams.fork_sub IS 'How far after an offset of the source the fork was requested: in messages for JSON, otherwise in bytes.';
+
+COMMENT ON COLUMN public.streams.paused_at IS 'When its thread was closed: new chats and commands are refused. Unlike closed_at it is cleared, when the thread is reopened.';
+
+CREATE TABLE public.threads (
+    id text DEFAULT public.generate_short_id() NOT NULL,
+    house_id text NOT NULL,
+    stream_id text NOT NULL,
+    name text,
+    pinned_at timestamp with time zone,
+    parent_thread_id text,
+    parent_agent_id uuid,
+    environment_id text,
+    sandbox_id text,
+    agent_id uuid,
+    tags text[] DEFAULT '{}'::text[] NOT NULL,
+    forked_from_id text,
+    forked_at_seq bigint,
+    token_epoch bigint NOT NULL,
+    status text DEFAULT 'open'::text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    active_at timestamp with time zone DEFAULT now() NOT NULL,
+    last_said_by uuid,
+    last_said text,
+    running_id text,
+    running_since timestamp with time zone,
+    running_agent uuid,
+    root text,
+    approvals integer DEFAULT 0 NOT NULL,
+    run_epoch bigint DEFAULT 0 NOT NULL,
+    run_started_at timestamp with time zone,
+    heartbeat_at timestamp with time zone,
+    run_from bigint DEFAULT 0 NOT NULL,
+    run_through bigint DEFAULT 0 NOT NULL,
+    run_entries bigint DEFAULT 0 NOT NULL,
+    run_bytes bigint DEFAULT 0 NOT NULL,
+    asked_by uuid,
+    run_ended_at timestamp with time zone,
+    run_doing text,
+    run_tool text,
+    run_result text,
+    run_cost bigint DEFAULT 0 NOT NULL,
+    run_cost_unknown boolean DEFAULT false NOT NULL,
+    answering_agent_id uuid,
+    answering_decided boolean DEFAULT false NOT NULL,
+    people uuid[],
+    awaited_until timestamp with time zone,
+    overdue boolean DEFAULT false NOT NULL,
+    CONSTRAINT threads_approvals_check CHECK ((approvals >= 0)),
+    CONSTRAINT threads_check CHECK ((((agent_id IS NULL) AND (status = ANY (ARRAY['open'::text, 'closed'::text]))) OR ((agent_id IS NOT NULL) AND (status = ANY (ARRAY['idle'::text, 'running'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))))),
+    CONSTRAINT threads_check1 CHECK ((num_nonnulls(parent_thread_id, parent_agent_id) <= 1)),
+    CONSTRAINT threads_check2 CHECK (((forked_from_id IS NULL) OR (forked_at_seq IS NOT NULL))),
+    CONSTRAINT threads_forked_at_seq_check CHECK ((forked_at_seq >= 0)),
+    CONSTRAINT threads_people_check CHECK (((cardinality(people) >= 1) AND (cardinality(people) <= 2))),
+    CONSTRAINT threads_run_cost_check CHECK ((run_cost >= 0)),
+    CONSTRAINT threads_run_epoch_check CHECK ((run_epoch >= 0)),
+    CONSTRAINT threads_run_from_check CHECK ((run_from >= 0)),
+    CONSTRAINT threads_run_through_check CHECK ((run_through >= 0)),
+    CONSTRAINT threads_runs_are_driven CHECK (((run_epoch = 0) OR (agent_id IS NOT NULL)))
+);
+
+COMMENT ON TABLE public.threads IS 'A conversation. This row describes it; its stream records what happened.';
+
+COMMENT ON COLUMN public.threads.parent_agent_id IS 'The agent it is a direct message to; an addressee, not a driver.';
+
+COMMENT ON COLUMN public.threads.agent_id IS 'The bot that drives it; null for a chat. It determines which values status may have.';
+
+COMMENT ON COLUMN public.threads.forked_from_id IS 'The thread that it was forked from; null if it is not a fork, or after the source was deleted.';
+
+COMMENT ON COLUMN public.threads.forked_at_seq IS 'The last entry that it shares with that thread; null if it is not a fork.';
+
+COMMENT ON COLUMN public.threads.token_epoch IS 'Only tokens that name this number are valid. It changes to end all tokens. It cannot be set back, and a thread that is created again under an old id gets another number.';
+
+COMMENT ON COLUMN public.threads.active_at IS 'When its last entry was written, at most about a second late; its creation if it has none. Lists are ordered by it. touch_threads updates it after the append: an append that also updated the thread would wait for the row''s lock and pay for its indexes.';
+
+COMMENT ON COLUMN public.threads.last_said IS 'The beginning of the last chat or command, on one line; null if there is none. last_said_by is its author.';
+
+COMMENT ON COLUMN public.threads.running_id IS 'The oldest of the commands and turns of bots that have not ended, running or waiting: the command''s entry or the turn; null if there is none. running_since is when it was requested or began.';
+
+COMMENT ON COLUMN public.threads.running_agent IS 'The bot, if running_id is its turn; null if that is a command.';
+
+COMMENT ON COLUMN public.threads.root IS 'If a bot created it in a turn, the root of that turn.';
+
+COMMENT ON COLUMN public.threads.approvals IS 'How many approvals are open in it. It follows the log as active_at does.';
+
+COMMENT ON COLUMN public.threads.run_epoch IS 'How many runs its bot has begun. The last one goes on while status is running. It is never set back, so that an older runner cannot be taken for a later one.';
+
+COMMENT ON COLUMN public.threads.run_started_at IS 'When the last run began.';
+
+COMMENT ON COLUMN public.threads.heartbeat_at IS 'When the runner of the last run last said that it is alive; null if it has not.';
+
+COMMENT ON COLUMN public.threads.run_from IS 'Where the log ended when the last run began.';
+
+COMMENT ON COLUMN public.threads.run_through IS 'The last chat that was given to its agent, as far as its runners said. The next run begins behind it.';
+
+COMMENT ON COLUMN public.threads.run_entries IS 'How many entries the last run has written, and run_bytes their size; as of its last heartbeat.';
+
+COMMENT ON COLUMN public.threads.asked_by IS 'Who delegated it: a person or a bot, which may have left the house since. Null for every other thread.';
+
+COMMENT ON COLUMN public.threads.run_ended_at IS 'When the last run ended; null while it goes on.';
+
+COMMENT ON COLUMN public.threads.run_doing IS 'What its runner said in its last heartbeat that it does, in a few words.';
+
+COMMENT ON COLUMN public.threads.run_tool IS 'The tool that it called last, as of that heartbeat.';
+
+COMMENT ON COLUMN public.threads.run_result IS 'The beginning of the last text of its agent, or of why it failed; null while it goes on.';
+
+COMMENT ON COLUMN public.threads.run_cost IS 'What the models of the last run cost as of that heartbeat, or of its end, in millionths of a US dollar. run_cost_unknown: calls of models without a price count nothing in it.';
+
+COMMENT ON COLUMN public.threads.answering_agent_id IS 'The bot that answers what people say here without mentioning anybody.';
+
+COMMENT ON COLUMN public.threads.answering_decided IS 'That is settled: by the first message, or by a person. If it is, and there is no bot, none answers without being mentioned or replied to.';
+
+COMMENT ON COLUMN public.threads.people IS 'The people for whom a direct message is listed, sorted; null for a thread that is listed for all of its house. Everyone in the house who has its id may read it.';
+
+COMMENT ON COLUMN public.threads.awaited_until IS 'Until when who delegated it waits for the end of its run. Null: as long as it takes, or its last run has ended.';
+
+COMMENT ON COLUMN public.threads.overdue IS 'That time has passed, and who delegated it was told: the end of the run wakes nobody any more.';
+
+CREATE FUNCTION public.excess_threads(p_house text, p_before timestamp with time zone, p_bytes bigint) RETURNS TABLE(id text, active_at timestamp with time zone, threads bigint, bytes bigint)
+    LANGUAGE sql STABLE
+    BEGIN ATOMIC
+ WITH RECURSIVE below AS (
+          SELECT t.id AS top,
+             t.id,
+             t.stream_id,
+             t.active_at,
+             t.pinned_at,
+             t.running_id,
+             t.status,
+             t.approvals
+            FROM public.threads t
+           WHERE ((t.house_id = excess_threads.p_house) AND (t.parent_thread_id IS NULL))
+         UNION ALL
+          SELECT b.top,
+             c_1.id,
+             c_1.stream_id,
+             c_1.active_at,
+             c_1.pinned_at,
+             c_1.running_id,
+             c_1.status,
+             c_1.approvals
+            FROM (public.threads c_1
+              JOIN below b ON ((c_1.parent_thread_id = b.id)))
+         ), tree AS (
+          SELECT b.top,
+             max(b.active_at) AS active_at,
+             count(*) AS threads,
+             (COALESCE(sum(l.bytes), (0)::numeric))::bigint AS bytes,
+             bool_and(((b.active_at < excess_threads.p_before) AND (b.pinned_at IS NULL) AND (b.running_id IS NULL) AND (b.status <> 'running'::text) AND (b.approvals = 0) AND (b.id IS DISTINCT FROM h.primary_thread_id))) AS quiet
+            FROM (((below b
+              JOIN public.houses h ON ((h.id = excess_threads.p_house)))
+              LEFT JOIN public.streams s ON (((s.house_id = excess_threads.p_house) AND (s.name = b.stream_id))))
+              LEFT JOIN public.log_sizes l ON ((l.stream_id = s.id)))
+           GROUP BY b.top
+         ), counted AS (
+          SELECT tree.top,
+             tree.active_at,
+             tree.threads,
+             tree.bytes,
+             tree.quiet,
+             sum(tree.bytes) OVER (ORDER BY tree.quiet, tree.active_at DESC, tree.top) AS upto
+            FROM tree
+         )
+  SELECT c.top,
+     c.active_at,
+     c.threads,
+     c.bytes
+    FROM counted c
+   WHERE ((excess_threads.p_bytes > 0) AND c.quiet AND (c.bytes > 0) AND (c.upto > (excess_threads.p_bytes)::numeric));
+END;
+
 CREATE FUNCTION public.find_entries(p_words text, p_from text, p_in text, p_types text[], p_failed boolean, p_after timestamp with time zone, p_before timestamp with time zone, p_most integer) RETURNS TABLE(thread_id text, thread_name text, seq bigint, id text, type text, author text, author_name text, author_kind text, payload json, ts timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -822,47 +1144,6 @@ CREATE FUNCTION public.forget_blob(p_house text, p_id text) RETURNS void
   delete from blob_garbage where house_id_of_key = p_house and id = p_id and due_at <= now()
 $$;
 
-CREATE FUNCTION public.forget_house() RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
-    AS $$
-declare
-  today constant date := (now() at time zone 'utc')::date;
-begin
-  update deleted_houses d set emptied_at = now(), charged_on = today,
-      charged_micros = (select coalesce(sum(s.charged_micros), 0) from spending s where s.house_id = d.id and s.day = today)
-    where d.id = current_house() and d.emptied_at is null;
-  if found then
-    delete from houses where id = current_house();
-  end if;
-end $$;
-
-CREATE FUNCTION public.generate_short_id() RETURNS text
-    LANGUAGE plpgsql
-    SET search_path TO 'public', 'pg_temp'
-    AS $$
-declare
-  alphabet constant text := '0123456789abcdefghjkmnpqrstvwxyz';
-  random   constant bytea := uuid_send(gen_random_uuid());
-  id text := '';
-  i int;
-begin
-  -- Skip bytes 6 to 8 of the uuid, which hold its version and variant.
-  foreach i in array array[0, 1, 2, 3, 4, 5, 9, 10, 11, 12, 13, 14] loop
-    id := id || substr(alphabet, (get_byte(random, i) & 31) + 1, 1);
-  end loop;
-  return id;
-end $$;
-
-CREATE FUNCTION public.has_news(p_house text, p_agent uuid, p_since timestamp with time zone, p_until timestamp with time zone) RETURNS boolean
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
-    AS $$
-begin
-  return exists (select from notices n where n.house_id = p_house and n.agent_id = p_agent and n.at > p_since and n.at <= p_until)
-    or exists (select from approvals a where a.house_id = p_house and a.state = 'open' and a.asked_at > p_since and a.asked_at <= p_until);
-end $$;
-
 CREATE FUNCTION public.has_secret(p_name text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -920,7 +1201,7 @@ CREATE FUNCTION public.houses_with_retention() RETURNS SETOF text
     SET search_path TO 'public', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
-  select id from houses where keep_threads_days > 0 or keep_artifacts_days > 0
+  select id from houses where keep_threads_days > 0 or keep_artifacts_days > 0 or keep_threads_mb > 0 or keep_artifacts_mb > 0
 $$;
 
 CREATE FUNCTION public.houses_with_secrets(p_names text[], p_most integer) RETURNS TABLE(house_id text, name text)
@@ -1033,52 +1314,6 @@ CREATE FUNCTION public.invite_of(p_hash bytea) RETURNS TABLE(invite_id text, hou
     from invites i join houses h on h.id = i.house_id join agents a on a.id = i.created_by
     where i.hash = p_hash
 $$;
-
-CREATE FUNCTION public.is_first_house() RETURNS boolean
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return public.current_house() = (select h.id from public.houses h order by h.created_at, h.id limit 1);
-end $$;
-
-CREATE TABLE public.streams (
-    id bigint NOT NULL,
-    house_id text NOT NULL,
-    name text NOT NULL,
-    content_type text DEFAULT 'application/json'::text NOT NULL,
-    closed_at timestamp with time zone,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    ttl_seconds bigint,
-    expires_at timestamp with time zone,
-    last_stream_seq text,
-    deleted_at timestamp with time zone,
-    source_id bigint,
-    fork_seq bigint,
-    fork_sub bigint,
-    paused_at timestamp with time zone,
-    CONSTRAINT streams_check CHECK ((num_nulls(source_id, fork_seq, fork_sub) = ANY (ARRAY[0, 3]))),
-    CONSTRAINT streams_check1 CHECK (((ttl_seconds IS NULL) OR (expires_at IS NOT NULL))),
-    CONSTRAINT streams_fork_seq_check CHECK ((fork_seq >= 0)),
-    CONSTRAINT streams_fork_sub_check CHECK ((fork_sub >= 0)),
-    CONSTRAINT streams_ttl_seconds_check CHECK ((ttl_seconds >= 0))
-);
-
-COMMENT ON TABLE public.streams IS 'A log. The log of a thread is named arbe-thread-{thread id}. A writer holds the lock of this row until commit, so positions have no gaps and follow commit order. The stream ends at its last entry; there is no counter.';
-
-COMMENT ON COLUMN public.streams.ttl_seconds IS 'How long it lives after its last use, which updates expires_at. If it is null, expires_at does not change.';
-
-COMMENT ON COLUMN public.streams.last_stream_seq IS 'The Stream-Seq of the last append that had one.';
-
-COMMENT ON COLUMN public.streams.deleted_at IS 'It was deleted, but forks still read its entries. It is removed with the last fork.';
-
-COMMENT ON COLUMN public.streams.source_id IS 'The stream that it was forked from. Entries before fork_seq belong to the source, later ones to the fork.';
-
-COMMENT ON COLUMN public.streams.fork_seq IS 'The last inherited entry. The fork has a copy of it, so that its end can be found among its own entries.';
-
-COMMENT ON COLUMN public.streams.fork_sub IS 'How far after an offset of the source the fork was requested: in messages for JSON, otherwise in bytes.';
-
-COMMENT ON COLUMN public.streams.paused_at IS 'When its thread was closed: new chats and commands are refused. Unlike closed_at it is cleared, when the thread is reopened.';
 
 CREATE FUNCTION public.lineage(p_stream bigint) RETURNS TABLE(id bigint, first bigint, before bigint)
     LANGUAGE sql STABLE
@@ -1212,17 +1447,6 @@ CREATE FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp wi
     AS $$
   update api_keys k set last_used_at = greatest(k.last_used_at, u.time) from unnest(p_hashes, p_times) u (hash, time) where k.hash = u.hash
 $$;
-
-CREATE FUNCTION public.note_deleted_house() RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
-    AS $$
-begin
-  insert into deleted_houses (id, name, deleted_by, deleted_by_name, belonged_to)
-  select h.id, h.name, a.id, coalesce(a.name, ''), h.belongs_to
-    from houses h join agents a on a.id = current_agent() where h.id = current_house()
-  on conflict do nothing;
-end $$;
 
 CREATE FUNCTION public.note_sessions_used(p_hashes bytea[], p_times timestamp with time zone[], p_clients text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -1601,86 +1825,6 @@ CREATE FUNCTION public.spare_sandboxes(p_machines text[], p_quiet interval, p_mo
     limit p_most
 $$;
 
-CREATE TABLE public.artifacts (
-    id text DEFAULT public.generate_short_id() NOT NULL,
-    house_id text NOT NULL,
-    kind text NOT NULL,
-    label text,
-    external_id text,
-    mime_type text,
-    byte_ref text,
-    blob_id text,
-    agent_id uuid,
-    thread_id text,
-    stream_id bigint,
-    run_id text,
-    resource_id text,
-    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT artifacts_check CHECK ((num_nonnulls(byte_ref, blob_id) <= 1)),
-    CONSTRAINT artifacts_kind_check CHECK ((kind <> ''::text)),
-    CONSTRAINT artifacts_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text))
-);
-
-COMMENT ON TABLE public.artifacts IS 'What work produced and what outlives its sandbox: files, output, screenshots, links, commits.';
-
-COMMENT ON COLUMN public.artifacts.kind IS 'message, file, url, commit, screenshot, log-ref, output, or any other word.';
-
-COMMENT ON COLUMN public.artifacts.external_id IS 'Its id elsewhere: of an entry, a pull request''s URL, a commit.';
-
-COMMENT ON COLUMN public.artifacts.byte_ref IS 'Where the bytes are if arbe does not store them: a git ref, an offset of a stream.';
-
-COMMENT ON COLUMN public.artifacts.blob_id IS 'The bytes, if arbe stores them.';
-
-COMMENT ON COLUMN public.artifacts.agent_id IS 'Who created it; null for arbe itself.';
-
-COMMENT ON COLUMN public.artifacts.thread_id IS 'The thread that produced it; null for none, or after the thread was deleted.';
-
-COMMENT ON COLUMN public.artifacts.stream_id IS 'The log of that thread. The artifact is deleted with the log, which forks of the thread keep.';
-
-CREATE TABLE public.blobs (
-    id text DEFAULT public.generate_short_id() NOT NULL,
-    house_id text NOT NULL,
-    sha256 bytea,
-    size bigint,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT blobs_check CHECK (((sha256 IS NULL) = (size IS NULL))),
-    CONSTRAINT blobs_sha256_check CHECK ((octet_length(sha256) = 32)),
-    CONSTRAINT blobs_size_check CHECK ((size >= 0))
-);
-
-COMMENT ON TABLE public.blobs IS 'The content of artifacts. There is one row per content and house, so that no house can find out what another one has.';
-
-COMMENT ON COLUMN public.blobs.id IS 'Together with the house, the key of the bytes in the blob store.';
-
-COMMENT ON COLUMN public.blobs.sha256 IS 'The SHA-256 of the bytes; null while they are uploaded.';
-
-CREATE TABLE public.sandbox_trees (
-    sandbox_id text NOT NULL,
-    house_id text NOT NULL,
-    commits jsonb DEFAULT '{}'::jsonb NOT NULL,
-    used_at timestamp with time zone,
-    saved_at timestamp with time zone,
-    saved jsonb DEFAULT '[]'::jsonb NOT NULL,
-    steps jsonb DEFAULT '[]'::jsonb NOT NULL,
-    disk_bytes bigint DEFAULT 0 NOT NULL
-)
-WITH (fillfactor='50');
-
-COMMENT ON TABLE public.sandbox_trees IS 'What is known of the working tree of a sandbox. It has a table of its own, because watchers of a sandbox are notified of each change of its record.';
-
-COMMENT ON COLUMN public.sandbox_trees.commits IS 'The commit at which each repository was cloned, by its folder.';
-
-COMMENT ON COLUMN public.sandbox_trees.used_at IS 'When something last ran in it, to within some seconds.';
-
-COMMENT ON COLUMN public.sandbox_trees.saved_at IS 'When the tree was last saved.';
-
-COMMENT ON COLUMN public.sandbox_trees.saved IS '[{folder, commit, artifact, files, …}]: what was saved, a patch for each repository, an archive for other files.';
-
-COMMENT ON COLUMN public.sandbox_trees.steps IS '[{name, exit_code, duration_ms, output}]: how the sandbox was built.';
-
-COMMENT ON COLUMN public.sandbox_trees.disk_bytes IS 'How much of its machine''s disk it took up when that was last measured; 0 if it is not known.';
-
 CREATE FUNCTION public.stale_artifacts(p_house text, p_before timestamp with time zone) RETURNS TABLE(id text, size bigint)
     LANGUAGE sql STABLE
     BEGIN ATOMIC
@@ -1692,172 +1836,6 @@ CREATE FUNCTION public.stale_artifacts(p_house text, p_before timestamp with tim
             FROM public.sandbox_trees t
            WHERE ((t.house_id = stale_artifacts.p_house) AND (t.saved @> jsonb_build_array(jsonb_build_object('artifact', a.id))))))));
 END;
-
-CREATE TABLE public.houses (
-    id text DEFAULT public.generate_short_id() NOT NULL,
-    name text NOT NULL,
-    default_environment_id text,
-    primary_thread_id text,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    default_model text DEFAULT ''::text NOT NULL,
-    limits jsonb DEFAULT '{}'::jsonb NOT NULL,
-    roster bigint DEFAULT 0 NOT NULL,
-    belongs_to uuid,
-    fallback_models text[] DEFAULT '{}'::text[] NOT NULL,
-    ask text[] DEFAULT '{}'::text[] NOT NULL,
-    keep_threads_days integer DEFAULT 0 NOT NULL,
-    keep_artifacts_days integer DEFAULT 0 NOT NULL,
-    CONSTRAINT houses_default_model_check CHECK ((length(default_model) <= 300)),
-    CONSTRAINT houses_fallback_models_check CHECK ((cardinality(fallback_models) <= 5)),
-    CONSTRAINT houses_keep_artifacts_days_check CHECK (((keep_artifacts_days >= 0) AND (keep_artifacts_days <= 3650))),
-    CONSTRAINT houses_keep_threads_days_check CHECK (((keep_threads_days >= 0) AND (keep_threads_days <= 3650)))
-);
-
-COMMENT ON TABLE public.houses IS 'A tenant. It owns everything in it and is the only privacy boundary between people.';
-
-COMMENT ON COLUMN public.houses.default_environment_id IS 'The environment of threads that name none. If it is null, their first command fails with an error that says so.';
-
-COMMENT ON COLUMN public.houses.primary_thread_id IS 'The thread for signal.house.* entries.';
-
-COMMENT ON COLUMN public.houses.default_model IS 'The model of bots that name none, as provider/model; empty for the default of the installation.';
-
-COMMENT ON COLUMN public.houses.limits IS 'What all bots of the house together may use: {house_usd_day}. A missing limit has its default.';
-
-COMMENT ON COLUMN public.houses.roster IS 'Raised with each change of what decides which bots answer: their rows, names and policies. A server that remembers the bots of a house compares this number to know that it is current.';
-
-COMMENT ON COLUMN public.houses.belongs_to IS 'The person whose quotas the house uses: of its owners who are people, the one who joined first; null if it has none.';
-
-COMMENT ON COLUMN public.houses.fallback_models IS 'The models that its bots ask, in this order, while the provider of their own does not answer, as provider/model.';
-
-COMMENT ON COLUMN public.houses.ask IS 'The names of the tools that every bot of the house uses only with a person''s yes.';
-
-COMMENT ON COLUMN public.houses.keep_threads_days IS 'Threads without activity for as many days are deleted; 0 if they are kept.';
-
-COMMENT ON COLUMN public.houses.keep_artifacts_days IS 'Artifacts are deleted when they are as many days old; 0 if they are kept.';
-
-CREATE TABLE public.threads (
-    id text DEFAULT public.generate_short_id() NOT NULL,
-    house_id text NOT NULL,
-    stream_id text NOT NULL,
-    name text,
-    pinned_at timestamp with time zone,
-    parent_thread_id text,
-    parent_agent_id uuid,
-    environment_id text,
-    sandbox_id text,
-    agent_id uuid,
-    tags text[] DEFAULT '{}'::text[] NOT NULL,
-    forked_from_id text,
-    forked_at_seq bigint,
-    token_epoch bigint NOT NULL,
-    status text DEFAULT 'open'::text NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    active_at timestamp with time zone DEFAULT now() NOT NULL,
-    last_said_by uuid,
-    last_said text,
-    running_id text,
-    running_since timestamp with time zone,
-    running_agent uuid,
-    root text,
-    approvals integer DEFAULT 0 NOT NULL,
-    run_epoch bigint DEFAULT 0 NOT NULL,
-    run_started_at timestamp with time zone,
-    heartbeat_at timestamp with time zone,
-    run_from bigint DEFAULT 0 NOT NULL,
-    run_through bigint DEFAULT 0 NOT NULL,
-    run_entries bigint DEFAULT 0 NOT NULL,
-    run_bytes bigint DEFAULT 0 NOT NULL,
-    asked_by uuid,
-    run_ended_at timestamp with time zone,
-    run_doing text,
-    run_tool text,
-    run_result text,
-    run_cost bigint DEFAULT 0 NOT NULL,
-    run_cost_unknown boolean DEFAULT false NOT NULL,
-    answering_agent_id uuid,
-    answering_decided boolean DEFAULT false NOT NULL,
-    people uuid[],
-    awaited_until timestamp with time zone,
-    overdue boolean DEFAULT false NOT NULL,
-    model text DEFAULT ''::text NOT NULL,
-    think text DEFAULT ''::text NOT NULL,
-    CONSTRAINT threads_approvals_check CHECK ((approvals >= 0)),
-    CONSTRAINT threads_check CHECK ((((agent_id IS NULL) AND (status = ANY (ARRAY['open'::text, 'closed'::text]))) OR ((agent_id IS NOT NULL) AND (status = ANY (ARRAY['idle'::text, 'running'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))))),
-    CONSTRAINT threads_check1 CHECK ((num_nonnulls(parent_thread_id, parent_agent_id) <= 1)),
-    CONSTRAINT threads_check2 CHECK (((forked_from_id IS NULL) OR (forked_at_seq IS NOT NULL))),
-    CONSTRAINT threads_forked_at_seq_check CHECK ((forked_at_seq >= 0)),
-    CONSTRAINT threads_model_check CHECK ((length(model) <= 300)),
-    CONSTRAINT threads_people_check CHECK (((cardinality(people) >= 1) AND (cardinality(people) <= 2))),
-    CONSTRAINT threads_run_cost_check CHECK ((run_cost >= 0)),
-    CONSTRAINT threads_run_epoch_check CHECK ((run_epoch >= 0)),
-    CONSTRAINT threads_run_from_check CHECK ((run_from >= 0)),
-    CONSTRAINT threads_run_through_check CHECK ((run_through >= 0)),
-    CONSTRAINT threads_runs_are_driven CHECK (((run_epoch = 0) OR (agent_id IS NOT NULL))),
-    CONSTRAINT threads_think_check CHECK ((think = ANY (ARRAY[''::text, 'off'::text, 'low'::text, 'medium'::text, 'high'::text])))
-);
-
-COMMENT ON TABLE public.threads IS 'A conversation. This row describes it; its stream records what happened.';
-
-COMMENT ON COLUMN public.threads.parent_agent_id IS 'The agent it is a direct message to; an addressee, not a driver.';
-
-COMMENT ON COLUMN public.threads.agent_id IS 'The bot that drives it; null for a chat. It determines which values status may have.';
-
-COMMENT ON COLUMN public.threads.forked_from_id IS 'The thread that it was forked from; null if it is not a fork, or after the source was deleted.';
-
-COMMENT ON COLUMN public.threads.forked_at_seq IS 'The last entry that it shares with that thread; null if it is not a fork.';
-
-COMMENT ON COLUMN public.threads.token_epoch IS 'Only tokens that name this number are valid. It changes to end all tokens. It cannot be set back, and a thread that is created again under an old id gets another number.';
-
-COMMENT ON COLUMN public.threads.active_at IS 'When its last entry was written, at most about a second late; its creation if it has none. Lists are ordered by it. touch_threads updates it after the append: an append that also updated the thread would wait for the row''s lock and pay for its indexes.';
-
-COMMENT ON COLUMN public.threads.last_said IS 'The beginning of the last chat or command, on one line; null if there is none. last_said_by is its author.';
-
-COMMENT ON COLUMN public.threads.running_id IS 'The oldest of the commands and turns of bots that have not ended, running or waiting: the command''s entry or the turn; null if there is none. running_since is when it was requested or began.';
-
-COMMENT ON COLUMN public.threads.running_agent IS 'The bot, if running_id is its turn; null if that is a command.';
-
-COMMENT ON COLUMN public.threads.root IS 'If a bot created it in a turn, the root of that turn.';
-
-COMMENT ON COLUMN public.threads.approvals IS 'How many approvals are open in it. It follows the log as active_at does.';
-
-COMMENT ON COLUMN public.threads.run_epoch IS 'How many runs its bot has begun. The last one goes on while status is running. It is never set back, so that an older runner cannot be taken for a later one.';
-
-COMMENT ON COLUMN public.threads.run_started_at IS 'When the last run began.';
-
-COMMENT ON COLUMN public.threads.heartbeat_at IS 'When the runner of the last run last said that it is alive; null if it has not.';
-
-COMMENT ON COLUMN public.threads.run_from IS 'Where the log ended when the last run began.';
-
-COMMENT ON COLUMN public.threads.run_through IS 'The last chat that was given to its agent, as far as its runners said. The next run begins behind it.';
-
-COMMENT ON COLUMN public.threads.run_entries IS 'How many entries the last run has written, and run_bytes their size; as of its last heartbeat.';
-
-COMMENT ON COLUMN public.threads.asked_by IS 'Who delegated it: a person or a bot, which may have left the house since. Null for every other thread.';
-
-COMMENT ON COLUMN public.threads.run_ended_at IS 'When the last run ended; null while it goes on.';
-
-COMMENT ON COLUMN public.threads.run_doing IS 'What its runner said in its last heartbeat that it does, in a few words.';
-
-COMMENT ON COLUMN public.threads.run_tool IS 'The tool that it called last, as of that heartbeat.';
-
-COMMENT ON COLUMN public.threads.run_result IS 'The beginning of the last text of its agent, or of why it failed; null while it goes on.';
-
-COMMENT ON COLUMN public.threads.run_cost IS 'What the models of the last run cost as of that heartbeat, or of its end, in millionths of a US dollar. run_cost_unknown: calls of models without a price count nothing in it.';
-
-COMMENT ON COLUMN public.threads.answering_agent_id IS 'The bot that answers what people say here without mentioning anybody.';
-
-COMMENT ON COLUMN public.threads.answering_decided IS 'That is settled: by the first message, or by a person. If it is, and there is no bot, none answers without being mentioned or replied to.';
-
-COMMENT ON COLUMN public.threads.people IS 'The people for whom a direct message is listed, sorted; null for a thread that is listed for all of its house. Everyone in the house who has its id may read it.';
-
-COMMENT ON COLUMN public.threads.awaited_until IS 'Until when who delegated it waits for the end of its run. Null: as long as it takes, or its last run has ended.';
-
-COMMENT ON COLUMN public.threads.overdue IS 'That time has passed, and who delegated it was told: the end of the run wakes nobody any more.';
-
-COMMENT ON COLUMN public.threads.model IS 'The model of the bots that work in the thread, as provider/model; empty if each uses its own.';
-
-COMMENT ON COLUMN public.threads.think IS 'How hard that model thinks; empty for the setting of each bot.';
 
 CREATE FUNCTION public.stale_threads(p_house text, p_before timestamp with time zone) RETURNS TABLE(id text, threads bigint)
     LANGUAGE sql STABLE
@@ -2173,6 +2151,28 @@ exception when data_exception or program_limit_exceeded then
   return null;
 end $$;
 
+CREATE FUNCTION public.would_expire(p_house text, p_threads_before timestamp with time zone, p_artifacts_before timestamp with time zone, p_quiet_before timestamp with time zone, p_threads_bytes bigint, p_artifacts_bytes bigint, OUT threads bigint, OUT artifacts bigint, OUT bytes bigint) RETURNS record
+    LANGUAGE sql STABLE
+    BEGIN ATOMIC
+ SELECT (( SELECT COALESCE(sum(t.threads), (0)::numeric) AS "coalesce"
+            FROM ( SELECT s.id,
+                     s.threads
+                    FROM public.stale_threads(would_expire.p_house, would_expire.p_threads_before) s(id, threads)
+                 UNION
+                  SELECT e.id,
+                     e.threads
+                    FROM public.excess_threads(would_expire.p_house, would_expire.p_quiet_before, would_expire.p_threads_bytes) e(id, active_at, threads, bytes)) t))::bigint AS "coalesce",
+     count(*) AS count,
+     (COALESCE(sum(a.size), (0)::numeric))::bigint AS "coalesce"
+    FROM ( SELECT s.id,
+             s.size
+            FROM public.stale_artifacts(would_expire.p_house, would_expire.p_artifacts_before) s(id, size)
+         UNION
+          SELECT e.id,
+             e.size
+            FROM public.excess_artifacts(would_expire.p_house, would_expire.p_artifacts_bytes) e(id, size)) a;
+END;
+
 CREATE TABLE public.activation_policies (
     id text DEFAULT public.generate_short_id() NOT NULL,
     house_id text NOT NULL,
@@ -2381,26 +2381,6 @@ WITH (fillfactor='50');
 COMMENT ON TABLE public.decisions IS 'One row per thread: the cursor of dispatch over its log. It moves in the transaction that queues what was decided.';
 
 COMMENT ON COLUMN public.decisions.decided IS 'Each entry up to this position has had its decision. What a fork inherited was decided in its source.';
-
-CREATE TABLE public.deleted_houses (
-    id text NOT NULL,
-    name text NOT NULL,
-    deleted_at timestamp with time zone DEFAULT now() NOT NULL,
-    deleted_by uuid,
-    deleted_by_name text NOT NULL,
-    belonged_to uuid,
-    emptied_at timestamp with time zone,
-    charged_on date,
-    charged_micros bigint DEFAULT 0 NOT NULL
-);
-
-COMMENT ON TABLE public.deleted_houses IS 'The houses that owners deleted, with the names of that time.';
-
-COMMENT ON COLUMN public.deleted_houses.belonged_to IS 'The person whose quotas the house used, see houses.belongs_to.';
-
-COMMENT ON COLUMN public.deleted_houses.emptied_at IS 'When nothing of it was left; null until then.';
-
-COMMENT ON COLUMN public.deleted_houses.charged_micros IS 'What it spent on the day charged_on with keys of the installation. Otherwise nobody would have to pay for a house that is deleted.';
 
 CREATE TABLE public.device_login_guesses (
     agent_id uuid NOT NULL,
@@ -2671,7 +2651,7 @@ CREATE TABLE public.expired (
 
 COMMENT ON TABLE public.expired IS 'What the retention of a house deleted, so that links to it say so.';
 
-COMMENT ON COLUMN public.expired.days IS 'How many days it was kept.';
+COMMENT ON COLUMN public.expired.days IS 'How many days it was kept; 0 if it was deleted because of the size of all.';
 
 CREATE TABLE public.file_edits (
     house_id text NOT NULL,
@@ -2757,20 +2737,6 @@ CREATE TABLE public.invites (
 COMMENT ON TABLE public.invites IS 'Whoever has the token may join the house, once. The invites of an owner are deleted when the owner leaves.';
 
 COMMENT ON COLUMN public.invites.note IS 'Whom it is for, as its owner wrote it; empty if nothing was written.';
-
-CREATE TABLE public.log_sizes (
-    stream_id bigint NOT NULL,
-    house_id text NOT NULL,
-    upto bigint NOT NULL,
-    entries bigint NOT NULL,
-    bytes bigint NOT NULL
-);
-
-COMMENT ON TABLE public.log_sizes IS 'How large each log was when it was last measured: seconds after its last entry.';
-
-COMMENT ON COLUMN public.log_sizes.upto IS 'The last entry that was counted.';
-
-COMMENT ON COLUMN public.log_sizes.bytes IS 'What the entries take in the database, compressed, with 100 bytes for each entry''s other columns.';
 
 CREATE TABLE public.login_identities (
     issuer text NOT NULL,
@@ -2904,30 +2870,6 @@ COMMENT ON TABLE public.notices IS 'What in a thread is for one member: they wer
 
 COMMENT ON COLUMN public.notices.first_seq IS 'The first such entry that they had not read when it was written.';
 
-CREATE TABLE public.notification_settings (
-    agent_id uuid NOT NULL,
-    digest text DEFAULT 'off'::text NOT NULL,
-    quiet_from integer,
-    quiet_to integer,
-    zone text DEFAULT ''::text NOT NULL,
-    mailed_at timestamp with time zone,
-    mail_position timestamp with time zone,
-    not_before timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT notification_settings_check CHECK (((quiet_from IS NULL) = (quiet_to IS NULL))),
-    CONSTRAINT notification_settings_digest_check CHECK ((digest = ANY (ARRAY['off'::text, 'hourly'::text, 'daily'::text]))),
-    CONSTRAINT notification_settings_quiet_from_check CHECK (((quiet_from >= 0) AND (quiet_from <= 1439))),
-    CONSTRAINT notification_settings_quiet_to_check CHECK (((quiet_to >= 0) AND (quiet_to <= 1439))),
-    CONSTRAINT notification_settings_zone_check CHECK ((length(zone) <= 64))
-);
-
-COMMENT ON TABLE public.notification_settings IS 'How a person wants to be told. No row: on their devices, at any time, and by no mail.';
-
-COMMENT ON COLUMN public.notification_settings.quiet_from IS 'The first minute of the day, in the zone, at which nothing is sent. The hours end before quiet_to, perhaps on the next day.';
-
-COMMENT ON COLUMN public.notification_settings.mail_position IS 'What needed them before this was considered for a mail.';
-
-COMMENT ON COLUMN public.notification_settings.not_before IS 'Their mail is not considered before this: they have quiet hours, a server is writing it, or one could not send it.';
-
 CREATE TABLE public.placed_files (
     house_id text NOT NULL,
     sandbox_id text NOT NULL,
@@ -2951,39 +2893,6 @@ CREATE TABLE public.producers (
 COMMENT ON TABLE public.producers IS 'The last append of each idempotent producer of a stream.';
 
 COMMENT ON COLUMN public.producers.closed IS 'Whether that append closed the stream.';
-
-CREATE TABLE public.push_devices (
-    id text DEFAULT public.generate_short_id() NOT NULL,
-    agent_id uuid NOT NULL,
-    endpoint bytea NOT NULL,
-    sealed bytea NOT NULL,
-    session bytea,
-    name text DEFAULT ''::text NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    told_at timestamp with time zone,
-    failures integer DEFAULT 0 NOT NULL,
-    not_before timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT push_devices_endpoint_check CHECK ((length(endpoint) = 32)),
-    CONSTRAINT push_devices_name_check CHECK ((length(name) <= 100)),
-    CONSTRAINT push_devices_sealed_check CHECK ((length(sealed) <= 4096))
-);
-
-COMMENT ON TABLE public.push_devices IS 'The browsers in which a person wants notifications.';
-
-COMMENT ON COLUMN public.push_devices.endpoint IS 'The hash of the address at the push service. Whoever knows the address may send, so it is sealed, with the device''s keys.';
-
-COMMENT ON COLUMN public.push_devices.session IS 'The session of the browser. The device goes with it, so that nobody reads notifications after they logged out. Null if it was added with an API key.';
-
-COMMENT ON COLUMN public.push_devices.not_before IS 'Nothing is sent before this: the person has quiet hours, a server is sending, or the push service has refused for now.';
-
-CREATE TABLE public.push_positions (
-    house_id text NOT NULL,
-    agent_id uuid NOT NULL,
-    device_id text NOT NULL,
-    at timestamp with time zone NOT NULL
-);
-
-COMMENT ON TABLE public.push_positions IS 'What needed a member before this time was told to their device. No row: nothing since the device was added.';
 
 CREATE TABLE public.reactions (
     house_id text NOT NULL,
@@ -3321,8 +3230,6 @@ CREATE VIEW public.thread_heads WITH (security_invoker='true') AS
     t.people,
     t.awaited_until,
     t.overdue,
-    t.model,
-    t.think,
     COALESCE(e.seq, (0)::bigint) AS tail,
     COALESCE(
         CASE
@@ -3586,9 +3493,6 @@ ALTER TABLE ONLY public.decisions
 ALTER TABLE ONLY public.decisions
     ADD CONSTRAINT decisions_pkey PRIMARY KEY (stream_id);
 
-ALTER TABLE ONLY public.deleted_houses
-    ADD CONSTRAINT deleted_houses_pkey PRIMARY KEY (id);
-
 ALTER TABLE ONLY public.device_login_guesses
     ADD CONSTRAINT device_login_guesses_pkey PRIMARY KEY (agent_id);
 
@@ -3775,23 +3679,11 @@ ALTER TABLE ONLY public.model_endpoints
 ALTER TABLE ONLY public.notices
     ADD CONSTRAINT notices_pkey PRIMARY KEY (house_id, agent_id, thread_id, kind);
 
-ALTER TABLE ONLY public.notification_settings
-    ADD CONSTRAINT notification_settings_pkey PRIMARY KEY (agent_id);
-
 ALTER TABLE ONLY public.placed_files
     ADD CONSTRAINT placed_files_pkey PRIMARY KEY (sandbox_id, artifact_id);
 
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_pkey PRIMARY KEY (stream_id, name);
-
-ALTER TABLE ONLY public.push_devices
-    ADD CONSTRAINT push_devices_endpoint_key UNIQUE (endpoint);
-
-ALTER TABLE ONLY public.push_devices
-    ADD CONSTRAINT push_devices_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.push_positions
-    ADD CONSTRAINT push_positions_pkey PRIMARY KEY (house_id, device_id);
 
 ALTER TABLE ONLY public.reactions
     ADD CONSTRAINT reactions_pkey PRIMARY KEY (stream_id, seq, agent_id);
@@ -3922,12 +3814,6 @@ CREATE INDEX blob_garbage_due_at_idx ON public.blob_garbage USING btree (due_at)
 
 CREATE INDEX chat_edits_by_thread ON public.chat_edits USING btree (house_id, thread_id);
 
-CREATE INDEX deleted_houses_by_charge ON public.deleted_houses USING btree (charged_on) WHERE (charged_on IS NOT NULL);
-
-CREATE INDEX deleted_houses_by_deleter ON public.deleted_houses USING btree (deleted_by);
-
-CREATE INDEX deleted_houses_by_person ON public.deleted_houses USING btree (belonged_to);
-
 CREATE INDEX device_logins_agent_id_idx ON public.device_logins USING btree (agent_id);
 
 CREATE INDEX device_logins_expires_at_idx ON public.device_logins USING btree (expires_at);
@@ -3986,7 +3872,7 @@ CREATE INDEX houses_by_person ON public.houses USING btree (belongs_to);
 
 CREATE INDEX houses_by_primary_thread ON public.houses USING btree (primary_thread_id);
 
-CREATE INDEX houses_with_retention ON public.houses USING btree (id) WHERE ((keep_threads_days > 0) OR (keep_artifacts_days > 0));
+CREATE INDEX houses_with_retention ON public.houses USING btree (id) WHERE ((keep_threads_days > 0) OR (keep_artifacts_days > 0) OR (keep_threads_mb > 0) OR (keep_artifacts_mb > 0));
 
 CREATE INDEX invites_house_id_created_at_id_idx ON public.invites USING btree (house_id, created_at, id);
 
@@ -4006,19 +3892,9 @@ CREATE INDEX model_calls_by_house ON public.model_calls USING btree (house_id, m
 
 CREATE INDEX notices_house_id_thread_id_idx ON public.notices USING btree (house_id, thread_id);
 
-CREATE INDEX notices_newest ON public.notices USING btree (house_id, agent_id, at);
-
 CREATE INDEX placed_files_house_id_artifact_id_idx ON public.placed_files USING btree (house_id, artifact_id);
 
 CREATE INDEX producers_house_id_stream_id_idx ON public.producers USING btree (house_id, stream_id);
-
-CREATE INDEX push_devices_agent_id_idx ON public.push_devices USING btree (agent_id);
-
-CREATE INDEX push_devices_session_idx ON public.push_devices USING btree (session);
-
-CREATE INDEX push_positions_device_id_idx ON public.push_positions USING btree (device_id);
-
-CREATE INDEX push_positions_house_id_agent_id_idx ON public.push_positions USING btree (house_id, agent_id);
 
 CREATE INDEX reactions_by_agent ON public.reactions USING btree (agent_id);
 
@@ -4208,7 +4084,7 @@ CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.group_roles FOR 
 
 CREATE TRIGGER audit AFTER UPDATE ON public.house_keys FOR EACH ROW EXECUTE FUNCTION public.audit_change('house', 'house_id', '', '{}', '{}', 'secret_key');
 
-CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.houses FOR EACH ROW EXECUTE FUNCTION public.audit_change('house', 'id', 'name', '{created_at,roster,belongs_to,primary_thread_id}', '{name,default_environment_id,default_model,limits,fallback_models,ask,keep_threads_days,keep_artifacts_days}');
+CREATE TRIGGER audit AFTER INSERT OR DELETE OR UPDATE ON public.houses FOR EACH ROW EXECUTE FUNCTION public.audit_change('house', 'id', 'name', '{created_at,roster,belongs_to,primary_thread_id}', '{name,default_environment_id,default_model,limits,fallback_models,ask,keep_threads_days,keep_artifacts_days,keep_threads_mb,keep_artifacts_mb}');
 
 CREATE TRIGGER audit AFTER INSERT OR UPDATE ON public.invites FOR EACH ROW EXECUTE FUNCTION public.audit_change('invite', 'id', 'note', '{created_at}', '{role,expires_at,used_at,revoked_at}');
 
@@ -4431,12 +4307,6 @@ ALTER TABLE ONLY public.chat_edits
 ALTER TABLE ONLY public.decisions
     ADD CONSTRAINT decisions_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
 
-ALTER TABLE ONLY public.deleted_houses
-    ADD CONSTRAINT deleted_houses_belonged_to_fkey FOREIGN KEY (belonged_to) REFERENCES public.agents(id) ON DELETE SET NULL;
-
-ALTER TABLE ONLY public.deleted_houses
-    ADD CONSTRAINT deleted_houses_deleted_by_fkey FOREIGN KEY (deleted_by) REFERENCES public.agents(id) ON DELETE SET NULL;
-
 ALTER TABLE ONLY public.device_login_guesses
     ADD CONSTRAINT device_login_guesses_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
 
@@ -4521,9 +4391,6 @@ ALTER TABLE ONLY public.notices
 ALTER TABLE ONLY public.notices
     ADD CONSTRAINT notices_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
 
-ALTER TABLE ONLY public.notification_settings
-    ADD CONSTRAINT notification_settings_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
-
 ALTER TABLE ONLY public.placed_files
     ADD CONSTRAINT placed_files_house_id_artifact_id_fkey FOREIGN KEY (house_id, artifact_id) REFERENCES public.artifacts(house_id, id) ON DELETE CASCADE;
 
@@ -4532,18 +4399,6 @@ ALTER TABLE ONLY public.placed_files
 
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_house_id_stream_id_fkey FOREIGN KEY (house_id, stream_id) REFERENCES public.streams(house_id, id) ON DELETE CASCADE;
-
-ALTER TABLE ONLY public.push_devices
-    ADD CONSTRAINT push_devices_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
-
-ALTER TABLE ONLY public.push_devices
-    ADD CONSTRAINT push_devices_session_fkey FOREIGN KEY (session) REFERENCES public.login_sessions(hash) ON DELETE CASCADE;
-
-ALTER TABLE ONLY public.push_positions
-    ADD CONSTRAINT push_positions_device_id_fkey FOREIGN KEY (device_id) REFERENCES public.push_devices(id) ON DELETE CASCADE;
-
-ALTER TABLE ONLY public.push_positions
-    ADD CONSTRAINT push_positions_house_id_agent_id_fkey FOREIGN KEY (house_id, agent_id) REFERENCES public.members(house_id, agent_id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.reactions
     ADD CONSTRAINT reactions_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
@@ -4722,8 +4577,6 @@ ALTER TABLE public.model_endpoints ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.notices ENABLE ROW LEVEL SECURITY;
 
-ALTER TABLE public.notification_settings ENABLE ROW LEVEL SECURITY;
-
 CREATE POLICY own ON public.expired FOR SELECT TO arbe_app USING (((public.current_house() IS NULL) AND (EXISTS ( SELECT
    FROM public.members m
   WHERE ((m.house_id = expired.house_id) AND (m.agent_id = public.current_agent()))))));
@@ -4742,19 +4595,11 @@ CREATE POLICY own ON public.login_sessions TO arbe_app USING ((agent_id = public
 
 CREATE POLICY own ON public.members FOR SELECT TO arbe_app USING ((agent_id = public.current_agent()));
 
-CREATE POLICY own ON public.notification_settings TO arbe_app USING ((agent_id = public.current_agent()));
-
-CREATE POLICY own ON public.push_devices TO arbe_app USING ((agent_id = public.current_agent()));
-
 CREATE POLICY own_name ON public.agents FOR UPDATE TO arbe_app USING (((kind = 'human'::text) AND (id = public.current_agent())));
 
 ALTER TABLE public.placed_files ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.producers ENABLE ROW LEVEL SECURITY;
-
-ALTER TABLE public.push_devices ENABLE ROW LEVEL SECURITY;
-
-ALTER TABLE public.push_positions ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.reactions ENABLE ROW LEVEL SECURITY;
 
@@ -4856,8 +4701,6 @@ CREATE POLICY tenant ON public.placed_files TO arbe_app USING ((house_id = ( SEL
 
 CREATE POLICY tenant ON public.producers TO arbe_app USING ((house_id = public.current_house()));
 
-CREATE POLICY tenant ON public.push_positions TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house))) WITH CHECK (((house_id = ( SELECT public.current_house() AS current_house)) AND (agent_id = public.current_agent())));
-
 CREATE POLICY tenant ON public.reactions TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house)));
 
 CREATE POLICY tenant ON public.readings TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house))) WITH CHECK (((house_id = ( SELECT public.current_house() AS current_house)) AND (agent_id = public.current_agent())));
@@ -4910,9 +4753,6 @@ GRANT ALL ON FUNCTION public.active_turns(p_older interval) TO arbe_app;
 REVOKE ALL ON FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, p_seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, p_seq bigint) TO arbe_app;
 
-REVOKE ALL ON FUNCTION public.add_push_device(p_endpoint bytea, p_sealed bytea, p_session bytea, p_name text, p_most integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION public.add_push_device(p_endpoint bytea, p_sealed bytea, p_session bytea, p_name text, p_most integer) TO arbe_app;
-
 REVOKE ALL ON FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) TO arbe_app;
 
@@ -4964,12 +4804,6 @@ REVOKE ALL ON FUNCTION public.chat_of(p_text text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.chats_between(p_stream bigint, p_behind bigint, p_upto bigint, p_handles text[], p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.chats_between(p_stream bigint, p_behind bigint, p_upto bigint, p_handles text[], p_most integer) TO arbe_app;
-
-REVOKE ALL ON FUNCTION public.claim_digests(p_wait interval, p_lease interval, p_most integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION public.claim_digests(p_wait interval, p_lease interval, p_most integer) TO arbe_app;
-
-REVOKE ALL ON FUNCTION public.claim_push_devices(p_wait interval, p_lease interval, p_most integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION public.claim_push_devices(p_wait interval, p_lease interval, p_most integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.close_own_stream(p_id bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.close_own_stream(p_id bigint) TO arbe_app;
@@ -5025,19 +4859,58 @@ REVOKE ALL ON FUNCTION public.entries_are_append_only() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.entries_cannot_be_truncated() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION public.generate_short_id() FROM PUBLIC;
+GRANT ALL ON FUNCTION public.generate_short_id() TO arbe_app;
+
+GRANT SELECT,INSERT,DELETE ON TABLE public.artifacts TO arbe_app;
+
+GRANT SELECT ON TABLE public.blobs TO arbe_app;
+
+GRANT INSERT(house_id) ON TABLE public.blobs TO arbe_app;
+
+GRANT UPDATE(sha256) ON TABLE public.blobs TO arbe_app;
+
+GRANT UPDATE(size) ON TABLE public.blobs TO arbe_app;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.sandbox_trees TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.excess_artifacts(p_house text, p_bytes bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.excess_artifacts(p_house text, p_bytes bigint) TO arbe_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.houses TO arbe_app;
+
+GRANT SELECT ON TABLE public.log_sizes TO arbe_app;
+
+GRANT SELECT ON TABLE public.streams TO arbe_app;
+
+GRANT INSERT(house_id) ON TABLE public.streams TO arbe_app;
+
+GRANT INSERT(name) ON TABLE public.streams TO arbe_app;
+
+GRANT INSERT(content_type) ON TABLE public.streams TO arbe_app;
+
+GRANT INSERT(ttl_seconds) ON TABLE public.streams TO arbe_app;
+
+GRANT INSERT(expires_at),UPDATE(expires_at) ON TABLE public.streams TO arbe_app;
+
+GRANT UPDATE(last_stream_seq) ON TABLE public.streams TO arbe_app;
+
+GRANT INSERT(source_id) ON TABLE public.streams TO arbe_app;
+
+GRANT INSERT(fork_seq) ON TABLE public.streams TO arbe_app;
+
+GRANT INSERT(fork_sub) ON TABLE public.streams TO arbe_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.threads TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.excess_threads(p_house text, p_before timestamp with time zone, p_bytes bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.excess_threads(p_house text, p_before timestamp with time zone, p_bytes bigint) TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.find_entries(p_words text, p_from text, p_in text, p_types text[], p_failed boolean, p_after timestamp with time zone, p_before timestamp with time zone, p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.find_entries(p_words text, p_from text, p_in text, p_types text[], p_failed boolean, p_after timestamp with time zone, p_before timestamp with time zone, p_most integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.forget_blob(p_house text, p_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.forget_blob(p_house text, p_id text) TO arbe_app;
-
-REVOKE ALL ON FUNCTION public.forget_house() FROM PUBLIC;
-GRANT ALL ON FUNCTION public.forget_house() TO arbe_app;
-
-REVOKE ALL ON FUNCTION public.generate_short_id() FROM PUBLIC;
-GRANT ALL ON FUNCTION public.generate_short_id() TO arbe_app;
-
-REVOKE ALL ON FUNCTION public.has_news(p_house text, p_agent uuid, p_since timestamp with time zone, p_until timestamp with time zone) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.has_secret(p_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.has_secret(p_name text) TO arbe_app;
@@ -5074,29 +4947,6 @@ GRANT ALL ON FUNCTION public.inherited_entries(p_stream bigint, p_ids text[]) TO
 REVOKE ALL ON FUNCTION public.invite_of(p_hash bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.invite_of(p_hash bytea) TO arbe_app;
 
-REVOKE ALL ON FUNCTION public.is_first_house() FROM PUBLIC;
-GRANT ALL ON FUNCTION public.is_first_house() TO arbe_app;
-
-GRANT SELECT ON TABLE public.streams TO arbe_app;
-
-GRANT INSERT(house_id) ON TABLE public.streams TO arbe_app;
-
-GRANT INSERT(name) ON TABLE public.streams TO arbe_app;
-
-GRANT INSERT(content_type) ON TABLE public.streams TO arbe_app;
-
-GRANT INSERT(ttl_seconds) ON TABLE public.streams TO arbe_app;
-
-GRANT INSERT(expires_at),UPDATE(expires_at) ON TABLE public.streams TO arbe_app;
-
-GRANT UPDATE(last_stream_seq) ON TABLE public.streams TO arbe_app;
-
-GRANT INSERT(source_id) ON TABLE public.streams TO arbe_app;
-
-GRANT INSERT(fork_seq) ON TABLE public.streams TO arbe_app;
-
-GRANT INSERT(fork_sub) ON TABLE public.streams TO arbe_app;
-
 REVOKE ALL ON FUNCTION public.lineage(p_stream bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.lineage(p_stream bigint) TO arbe_app;
 
@@ -5122,9 +4972,6 @@ GRANT ALL ON FUNCTION public.money_lacks(p_micros bigint, p_installation bigint,
 
 REVOKE ALL ON FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp with time zone[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp with time zone[]) TO arbe_app;
-
-REVOKE ALL ON FUNCTION public.note_deleted_house() FROM PUBLIC;
-GRANT ALL ON FUNCTION public.note_deleted_house() TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.note_sessions_used(p_hashes bytea[], p_times timestamp with time zone[], p_clients text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.note_sessions_used(p_hashes bytea[], p_times timestamp with time zone[], p_clients text[]) TO arbe_app;
@@ -5190,24 +5037,8 @@ REVOKE ALL ON FUNCTION public.set_updated_at() FROM PUBLIC;
 REVOKE ALL ON FUNCTION public.spare_sandboxes(p_machines text[], p_quiet interval, p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.spare_sandboxes(p_machines text[], p_quiet interval, p_most integer) TO arbe_app;
 
-GRANT SELECT,INSERT,DELETE ON TABLE public.artifacts TO arbe_app;
-
-GRANT SELECT ON TABLE public.blobs TO arbe_app;
-
-GRANT INSERT(house_id) ON TABLE public.blobs TO arbe_app;
-
-GRANT UPDATE(sha256) ON TABLE public.blobs TO arbe_app;
-
-GRANT UPDATE(size) ON TABLE public.blobs TO arbe_app;
-
-GRANT SELECT,INSERT,UPDATE ON TABLE public.sandbox_trees TO arbe_app;
-
 REVOKE ALL ON FUNCTION public.stale_artifacts(p_house text, p_before timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.stale_artifacts(p_house text, p_before timestamp with time zone) TO arbe_app;
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.houses TO arbe_app;
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.threads TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.stale_threads(p_house text, p_before timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.stale_threads(p_house text, p_before timestamp with time zone) TO arbe_app;
@@ -5260,6 +5091,9 @@ REVOKE ALL ON FUNCTION public.waiting_turns(p_house text, p_thread text, p_most 
 GRANT ALL ON FUNCTION public.waiting_turns(p_house text, p_thread text, p_most integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.words_of(p_type text, p_payload json) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.would_expire(p_house text, p_threads_before timestamp with time zone, p_artifacts_before timestamp with time zone, p_quiet_before timestamp with time zone, p_threads_bytes bigint, p_artifacts_bytes bigint, OUT threads bigint, OUT artifacts bigint, OUT bytes bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.would_expire(p_house text, p_threads_before timestamp with time zone, p_artifacts_before timestamp with time zone, p_quiet_before timestamp with time zone, p_threads_bytes bigint, p_artifacts_bytes bigint, OUT threads bigint, OUT artifacts bigint, OUT bytes bigint) TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.activation_policies TO arbe_app;
 
@@ -5363,8 +5197,6 @@ GRANT UPDATE(used_at) ON TABLE public.invites TO arbe_app;
 
 GRANT UPDATE(revoked_at) ON TABLE public.invites TO arbe_app;
 
-GRANT SELECT ON TABLE public.log_sizes TO arbe_app;
-
 GRANT SELECT,INSERT ON TABLE public.login_identities TO arbe_app;
 
 GRANT UPDATE(email) ON TABLE public.login_identities TO arbe_app;
@@ -5383,37 +5215,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.model_endpoints TO arbe_app;
 
 GRANT SELECT,DELETE ON TABLE public.notices TO arbe_app;
 
-GRANT SELECT,INSERT ON TABLE public.notification_settings TO arbe_app;
-
-GRANT UPDATE(digest) ON TABLE public.notification_settings TO arbe_app;
-
-GRANT UPDATE(quiet_from) ON TABLE public.notification_settings TO arbe_app;
-
-GRANT UPDATE(quiet_to) ON TABLE public.notification_settings TO arbe_app;
-
-GRANT UPDATE(zone) ON TABLE public.notification_settings TO arbe_app;
-
-GRANT UPDATE(mailed_at) ON TABLE public.notification_settings TO arbe_app;
-
-GRANT UPDATE(mail_position) ON TABLE public.notification_settings TO arbe_app;
-
-GRANT UPDATE(not_before) ON TABLE public.notification_settings TO arbe_app;
-
 GRANT SELECT,INSERT ON TABLE public.placed_files TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.producers TO arbe_app;
-
-GRANT SELECT,DELETE ON TABLE public.push_devices TO arbe_app;
-
-GRANT UPDATE(told_at) ON TABLE public.push_devices TO arbe_app;
-
-GRANT UPDATE(failures) ON TABLE public.push_devices TO arbe_app;
-
-GRANT UPDATE(not_before) ON TABLE public.push_devices TO arbe_app;
-
-GRANT SELECT,INSERT ON TABLE public.push_positions TO arbe_app;
-
-GRANT UPDATE(at) ON TABLE public.push_positions TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.reactions TO arbe_app;
 

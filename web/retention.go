@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// retention shows owners after how many days old threads and artifacts of a house are deleted.
+// retention shows owners when old threads and artifacts of a house are deleted.
 func (a *app) retention(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.retentionView(r)
 	if err != nil {
@@ -29,29 +29,39 @@ func (a *app) retentionView(r *http.Request) (v retentionView, err error) {
 	res, err := a.services.houses.GetHouse(r.Context(), &arbev1.GetHouseRequest{Id: r.PathValue("house"), Usage: true})
 	if err == nil {
 		v.Logs = logsWords(res.GetLogs())
-		v.Threads, v.Artifacts = dayField(v.Layout.House.Retention.GetThreadsDays()), dayField(v.Layout.House.Retention.GetArtifactsDays())
+		now := v.Layout.House.Retention
+		v.Threads, v.Artifacts, v.ThreadsMB, v.ArtifactsMB = keepField(now.GetThreadsDays()), keepField(now.GetArtifactsDays()), keepField(now.GetThreadsMb()), keepField(now.GetArtifactsMb())
 	}
 	return v, err
 }
 
-// setRetention sets the days. If something is already as old, it first shows how much, and asks.
+// retentionFields are the fields of the form, and retentionOf what they set.
+var retentionFields = []string{"threads_days", "artifacts_days", "threads_mb", "artifacts_mb"}
+
+func retentionOf(r *http.Request) (*arbev1.HouseRetention, error) {
+	keep := &arbev1.HouseRetention{}
+	for i, field := range []*int32{&keep.ThreadsDays, &keep.ArtifactsDays, &keep.ThreadsMb, &keep.ArtifactsMb} {
+		var err error
+		if *field, err = wholeNumber(retentionFields[i], strings.TrimSpace(r.PostFormValue(retentionFields[i]))); err != nil {
+			return nil, err
+		}
+	}
+	return keep, nil
+}
+
+// setRetention sets the retention. If it deletes something at once, it first shows how much, and asks.
 func (a *app) setRetention(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
 	house := r.PathValue("house")
-	threads, artifacts := strings.TrimSpace(r.PostFormValue("threads_days")), strings.TrimSpace(r.PostFormValue("artifacts_days"))
-	days := &arbev1.HouseRetention{}
 	var old *arbev1.RetentionPreview
-	var failed error
-	if days.ThreadsDays, failed = daysOf("threads_days", threads); failed == nil {
-		days.ArtifactsDays, failed = daysOf("artifacts_days", artifacts)
-	}
+	keep, failed := retentionOf(r)
 	if failed == nil {
-		old, failed = a.wouldDelete(r, days)
+		old, failed = a.wouldDelete(r, keep)
 	}
 	if failed == nil && (old.Threads+old.Artifacts == 0 || r.PostFormValue("sure") != "") {
-		_, failed = a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Retention: days})
+		_, failed = a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Retention: keep})
 		if failed == nil {
 			http.Redirect(w, r, settingsPath(house, "retention"), http.StatusSeeOther)
 			return nil
@@ -61,12 +71,14 @@ func (a *app) setRetention(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v.Threads, v.Artifacts = threads, artifacts
+	for i, field := range []*string{&v.Threads, &v.Artifacts, &v.ThreadsMB, &v.ArtifactsMB} {
+		*field = strings.TrimSpace(r.PostFormValue(retentionFields[i]))
+	}
 	if failed == nil {
 		v.Old = old
 		return a.show(w, r, http.StatusOK, retentionPage(v))
 	}
-	if v.Problems, err = problemsOf(failed, "threads_days", "artifacts_days"); err != nil {
+	if v.Problems, err = problemsOf(failed, retentionFields...); err != nil {
 		return err
 	}
 	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), retentionPage(v))
@@ -78,14 +90,14 @@ func (a *app) wouldDelete(r *http.Request, as *arbev1.HouseRetention) (*arbev1.R
 	return res.GetPreview(), err
 }
 
-// daysOf reads a number of days; none is 0.
-func daysOf(field, text string) (int32, error) {
+// wholeNumber reads a number of days or of MiB; none is 0.
+func wholeNumber(field, text string) (int32, error) {
 	if text == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {
-		return 0, fault.Newf(fault.Invalid, "", "%s: this is not a number of days", field)
+		return 0, fault.Newf(fault.Invalid, "", "%s: this is not a whole number", field)
 	}
 	return int32(n), nil
 }

@@ -55,7 +55,7 @@ func retentionPage(v retentionView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, " keeps everything, unless you set how many days. What is older is deleted for good, every hour. Links to it then say so.</p><p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, " keeps everything, unless you set how many days or how much. What is older or too much, the oldest first, is deleted for good, every hour. Links to it then say so.</p><p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -97,6 +97,14 @@ func retentionPage(v retentionView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
+			templ_7745c5c3_Err = field("threads_mb", "Delete the oldest threads beyond MiB of logs", v.ThreadsMB, "Empty keeps them. What stays counts, too, and so do threads of the last hour, which also stay.", v.Problems, sizeInput).Render(ctx, templ_7745c5c3_Buffer)
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = field("artifacts_mb", "Delete the oldest artifacts and outputs beyond MiB", v.ArtifactsMB, "Empty keeps them. The files that sandboxes left count, too.", v.Problems, sizeInput).Render(ctx, templ_7745c5c3_Buffer)
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
 			if v.Old != nil {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "<p class=\"problem\" role=\"alert\">This deletes ")
 				if templ_7745c5c3_Err != nil {
@@ -105,7 +113,7 @@ func retentionPage(v retentionView) templ.Component {
 				var templ_7745c5c3_Var6 string
 				templ_7745c5c3_Var6, templ_7745c5c3_Err = templ.JoinStringErrs(oldWords(v.Old))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `retention.templ`, Line: 15, Col: 67}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `retention.templ`, Line: 17, Col: 67}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var6))
 				if templ_7745c5c3_Err != nil {
@@ -118,7 +126,7 @@ func retentionPage(v retentionView) templ.Component {
 				var templ_7745c5c3_Var7 templ.SafeURL
 				templ_7745c5c3_Var7, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(settingsPath(v.Layout.House.Id, "retention")))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `retention.templ`, Line: 17, Col: 74}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `retention.templ`, Line: 19, Col: 74}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var7))
 				if templ_7745c5c3_Err != nil {
@@ -147,6 +155,8 @@ func retentionPage(v retentionView) templ.Component {
 		return nil
 	})
 }
+
+var sizeInput = templ.Attributes{"type": "number", "min": "1", "max": "1073741824", "inputmode": "numeric", "autocomplete": "off"}
 
 var daysInput = templ.Attributes{"type": "number", "min": "1", "max": "3650", "inputmode": "numeric", "autocomplete": "off"}
 

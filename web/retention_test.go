@@ -48,9 +48,15 @@ func TestARetentionIsSetKnowingWhatItDeletes(t *testing.T) {
 	if threads, artifacts := days(); threads != 30 || artifacts != 7 {
 		t.Errorf("the house keeps threads for %d days and artifacts for %d", threads, artifacts)
 	}
-	contains(t, set("soon", "7", "true", http.StatusBadRequest), "This is not a number of days.", `value="soon"`)
+	contains(t, set("soon", "7", "true", http.StatusBadRequest), "This is not a whole number.", `value="soon"`)
+	res, _ := in.post(page, url.Values{"threads_days": {"30"}, "artifacts_days": {"7"}, "threads_mb": {"500"}, "artifacts_mb": {"2000"}, "sure": {"true"}})
+	f.mu.Lock()
+	if now := f.house.Retention; res.StatusCode != http.StatusSeeOther || now.ThreadsMb != 500 || now.ArtifactsMb != 2000 {
+		t.Errorf("with sizes it is answered with %d, and the house keeps %v", res.StatusCode, now)
+	}
+	f.mu.Unlock()
 	_, text = in.get(page)
-	contains(t, text, `value="30"`, `value="7"`, "Its logs have 1,234 entries and 3.0 MiB of 20.0 GiB.")
+	contains(t, text, `value="500"`, `value="2000"`, `value="30"`, `value="7"`, "Its logs have 1,234 entries and 3.0 MiB of 20.0 GiB.")
 	lacks(t, text, "Save and delete them")
 }
 

@@ -5,8 +5,8 @@ import arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 // retentionView is the page about what a house does not keep.
 type retentionView struct {
 	Layout layout
-	// Threads and Artifacts are the fields of the form: days, or empty for what is kept.
-	Threads, Artifacts string
+	// These are the fields of the form: days and MiB, or empty for what is kept.
+	Threads, Artifacts, ThreadsMB, ArtifactsMB string
 	// Logs is the size of the house's logs, in words.
 	Logs string
 	// Old is what the form would delete at once; nil if nobody has asked.
@@ -23,11 +23,11 @@ func logsWords(logs *arbev1.HouseLogs) string {
 	return "Its logs have " + grouped(int(logs.GetEntries())) + one + " and " + bytesText(logs.GetBytes()) + " of " + bytesText(logs.GetBytesLimit()) + "."
 }
 
-func dayField(days int32) string {
-	if days == 0 {
+func keepField(n int32) string {
+	if n == 0 {
 		return ""
 	}
-	return decimal(int(days))
+	return decimal(int(n))
 }
 
 // oldWords says what would be deleted.

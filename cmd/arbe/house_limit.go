@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -125,7 +126,7 @@ func logWords(logs *arbev1.HouseLogs) string {
 	if logs == nil {
 		return ""
 	}
-	return fmt.Sprintf("\nlogs: %s of %s, %d entries", diskText(logs.GetBytes()), diskText(logs.GetBytesLimit()), logs.GetEntries())
+	return fmt.Sprintf("\nlogs: %s of %s, %d entries", entry.FileSize(logs.GetBytes()), entry.FileSize(logs.GetBytesLimit()), logs.GetEntries())
 }
 
 // limitWords describes the spending of a house.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,21 +15,23 @@ import (
 
 func houseRetention(a *app) *cobra.Command {
 	var house string
-	var threads, artifacts int32
+	var threads, artifacts, threadsMB, artifactsMB int32
 	var dry, yes bool
 	cmd := &cobra.Command{
 		Use:   "retention",
-		Short: "Show or set after how many days a house's threads and artifacts are deleted",
-		Long: "Show or set after how many days old threads and artifacts of a house are deleted for good. By default, nothing is\n" +
-			"deleted. Owners only.\n" +
+		Short: "Show or set when a house's threads and artifacts are deleted",
+		Long: "Show or set when threads and artifacts of a house are deleted for good: after how many days, and the oldest when all\n" +
+			"together are larger than so many MiB. By default, nothing is deleted. Owners only.\n" +
 			"\n" +
 			"A thread is old if nothing happened in it, nor in the threads below it. Threads in which something is pinned, runs\n" +
 			"or waits for an answer stay, and so does the house's own. An artifact is old by its age; output that is too large for\n" +
 			"a log is one, too. The files that a thread's sandbox left stay with the thread. Links to what was deleted say so.\n" +
+			"Of threads, the size is that of their logs. What stays counts, too.\n" +
 			"\n" +
 			"With --dry-run, nothing is set, and it shows what would be deleted.",
 		Example: "  arbe house retention --threads 365 --dry-run\n" +
 			"  arbe house retention --artifacts 90\n" +
+			"  arbe house retention --threads-mb 5000 --artifacts-mb 20000\n" +
 			"  arbe house retention --threads 0 --artifacts 0 --yes",
 		Args: takes(0, 0, ""),
 	}
@@ -41,13 +45,16 @@ func houseRetention(a *app) *cobra.Command {
 			return err
 		}
 		now := got.GetHouse().GetRetention()
-		want := &arbev1.HouseRetention{ThreadsDays: now.GetThreadsDays(), ArtifactsDays: now.GetArtifactsDays()}
-		changed := cmd.Flags().Changed("threads") || cmd.Flags().Changed("artifacts")
-		if cmd.Flags().Changed("threads") {
-			want.ThreadsDays = threads
-		}
-		if cmd.Flags().Changed("artifacts") {
-			want.ArtifactsDays = artifacts
+		want := &arbev1.HouseRetention{ThreadsDays: now.GetThreadsDays(), ArtifactsDays: now.GetArtifactsDays(), ThreadsMb: now.GetThreadsMb(), ArtifactsMb: now.GetArtifactsMb()}
+		changed := false
+		for flag, set := range map[string]func(){
+			"threads": func() { want.ThreadsDays = threads }, "artifacts": func() { want.ArtifactsDays = artifacts },
+			"threads-mb": func() { want.ThreadsMb = threadsMB }, "artifacts-mb": func() { want.ArtifactsMb = artifactsMB },
+		} {
+			if cmd.Flags().Changed(flag) {
+				set()
+				changed = true
+			}
 		}
 		return a.retain(ctx, c, got.GetHouse(), want, changed && !dry, yes)
 	})
@@ -55,6 +62,8 @@ func houseRetention(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.Int32Var(&threads, "threads", 0, "days without activity after which threads are deleted; 0 keeps them")
 	flags.Int32Var(&artifacts, "artifacts", 0, "days after which artifacts are deleted; 0 keeps them")
+	flags.Int32Var(&threadsMB, "threads-mb", 0, "MiB of logs beyond which the oldest threads are deleted; 0 keeps them")
+	flags.Int32Var(&artifactsMB, "artifacts-mb", 0, "MiB beyond which the oldest artifacts are deleted; 0 keeps them")
 	flags.BoolVar(&dry, "dry-run", false, "change nothing, and show what would be deleted")
 	flags.BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
@@ -69,24 +78,28 @@ func (a *app) retain(ctx context.Context, c *arbe.Client, house *arbev1.House, w
 	}
 	found := got.GetPreview()
 	if set {
-		if err := a.confirm(ctx, yes, "%s are old now, and are deleted for good within an hour. Set it?", staleWords(found)); err != nil {
+		if err := a.confirm(ctx, yes, "%s are old or too much now, and are deleted for good within an hour. Set it?", staleWords(found)); err != nil {
 			return err
 		}
 		if _, err := c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: house.GetId(), Etag: house.GetEtag(), Retention: want}); err != nil {
 			return err
 		}
 	}
-	view := retentionView{house.GetId(), want.ThreadsDays, want.ArtifactsDays, found.GetThreads(), found.GetArtifacts(), found.GetArtifactBytes(), set}
+	view := retentionView{house.GetId(), want.ThreadsDays, want.ArtifactsDays, want.ThreadsMb, want.ArtifactsMb, found.GetThreads(), found.GetArtifacts(), found.GetArtifactBytes(), set}
 	return a.show(house.GetId(), view, func() string {
-		return "threads: " + keptFor(want.ThreadsDays) + "\nartifacts: " + keptFor(want.ArtifactsDays) + "\nold now: " + staleWords(found)
+		return "threads: " + keptFor(want.ThreadsDays, want.ThreadsMb) + "\nartifacts: " + keptFor(want.ArtifactsDays, want.ArtifactsMb) + "\ndeleted now: " + staleWords(found)
 	})
 }
 
-func keptFor(days int32) string {
-	if days == 0 {
-		return "kept"
+func keptFor(days, mb int32) string {
+	var words []string
+	if days > 0 {
+		words = append(words, fmt.Sprintf("deleted after %d days", days))
 	}
-	return fmt.Sprintf("deleted after %d days", days)
+	if mb > 0 {
+		words = append(words, fmt.Sprintf("the oldest deleted beyond %d MiB", mb))
+	}
+	return cmp.Or(strings.Join(words, ", "), "kept")
 }
 
 func staleWords(found *arbev1.RetentionPreview) string {
@@ -99,10 +112,13 @@ type retentionView struct {
 	// ThreadsDays and ArtifactsDays are 0 for what is kept.
 	ThreadsDays   int32 `json:"threads_days"`
 	ArtifactsDays int32 `json:"artifacts_days"`
-	// The others count what is old now, with these days.
+	// ThreadsMB and ArtifactsMB are the MiB beyond which the oldest are deleted; 0 for what is kept.
+	ThreadsMB   int32 `json:"threads_mb"`
+	ArtifactsMB int32 `json:"artifacts_mb"`
+	// The others count what would be deleted now.
 	Threads       int64 `json:"threads"`
 	Artifacts     int64 `json:"artifacts"`
 	ArtifactBytes int64 `json:"artifact_bytes"`
-	// Set reports that the days were set.
+	// Set reports that it was set.
 	Set bool `json:"set"`
 }

@@ -39,6 +39,8 @@ update houses set
   ask = coalesce(sqlc.narg(ask)::text[], ask),
   keep_threads_days = coalesce(sqlc.narg(keep_threads_days), keep_threads_days),
   keep_artifacts_days = coalesce(sqlc.narg(keep_artifacts_days), keep_artifacts_days),
+  keep_threads_mb = coalesce(sqlc.narg(keep_threads_mb), keep_threads_mb),
+  keep_artifacts_mb = coalesce(sqlc.narg(keep_artifacts_mb), keep_artifacts_mb),
   default_environment_id = case when @set_default::bool then sqlc.narg(default_environment_id) else default_environment_id end
 where id = @id;
 

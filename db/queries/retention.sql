@@ -4,7 +4,7 @@
 select houses_with_retention()::text;
 
 -- name: RetentionOf :one
-select keep_threads_days, keep_artifacts_days from houses where id = @house_id;
+select keep_threads_days, keep_artifacts_days, keep_threads_mb, keep_artifacts_mb from houses where id = @house_id;
 
 -- name: StaleThreads :many
 select id::text from stale_threads(@house_id, @before) limit @max_rows;
@@ -34,11 +34,29 @@ insert into expired (kind, id, house_id, days) select 'artifact', id, house_id, 
 on conflict do nothing;
 
 -- name: CountStale :one
--- What would be deleted now. A time of -infinity deletes nothing.
-select
-  (select coalesce(sum(threads), 0) from stale_threads(@house_id, @threads_before))::bigint as threads,
-  (select count(*) from stale_artifacts(@house_id, @artifacts_before))::bigint as artifacts,
-  (select coalesce(sum(size), 0) from stale_artifacts(@house_id, @artifacts_before))::bigint as bytes;
+-- What would be deleted now. A time of -infinity and a size of 0 delete nothing.
+select threads::bigint, artifacts::bigint, bytes::bigint
+from would_expire(@house_id, @threads_before, @artifacts_before, @quiet_before, @threads_bytes, @artifacts_bytes);
+
+-- name: ExcessThreads :many
+-- The roots of threads whose logs are too much, the oldest first.
+select id::text from excess_threads(@house_id, @before, @bytes) order by active_at limit @max_rows;
+
+-- name: IsQuietThread :one
+-- Whether a root may still be deleted. The end of the logs counts, which a thread's row shows a moment later.
+with recursive below as (
+  select t.* from threads t where t.id = @id and t.house_id = @house_id
+  union all
+  select c.* from threads c join below b on c.parent_thread_id = b.id)
+select coalesce(bool_and(b.active_at < @before::timestamptz and b.pinned_at is null and b.running_id is null and b.status <> 'running' and b.approvals = 0
+  and b.id is distinct from h.primary_thread_id and not exists (select from thread_heads t where t.id = b.id and t.last_activity >= @before)), false)::bool
+from below b join houses h on h.id = b.house_id;
+
+-- name: ExpireExcess :execrows
+with gone as (
+  delete from artifacts a where a.id = any (array(select id from excess_artifacts(@house_id, @bytes) limit @max_rows)) returning a.id, a.house_id)
+insert into expired (kind, id, house_id, days) select 'artifact', id, house_id, 0 from gone
+on conflict do nothing;
 
 -- name: NoteRetention :exec
 -- The audit log says that what the transaction deletes is deleted by the retention of the house.

@@ -133,7 +133,7 @@ func (q *Queries) GetAgent(ctx context.Context, db DBTX, id string) (GetAgentRow
 }
 
 const getHouse = `-- name: GetHouse :one
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.fallback_models, h.ask, h.keep_threads_days, h.keep_artifacts_days, coalesce(m.role, '')::text as role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.fallback_models, h.ask, h.keep_threads_days, h.keep_artifacts_days, h.keep_threads_mb, h.keep_artifacts_mb, coalesce(m.role, '')::text as role from houses h
 left join members m on m.house_id = h.id and m.agent_id = current_agent()
 where h.id = $1
 `
@@ -152,6 +152,8 @@ type GetHouseRow struct {
 	Ask                  []string
 	KeepThreadsDays      int32
 	KeepArtifactsDays    int32
+	KeepThreadsMb        int32
+	KeepArtifactsMb      int32
 	Role                 string
 }
 
@@ -172,6 +174,8 @@ func (q *Queries) GetHouse(ctx context.Context, db DBTX, id string) (GetHouseRow
 		&i.Ask,
 		&i.KeepThreadsDays,
 		&i.KeepArtifactsDays,
+		&i.KeepThreadsMb,
+		&i.KeepArtifactsMb,
 		&i.Role,
 	)
 	return i, err
@@ -352,7 +356,7 @@ func (q *Queries) IsFirstHouse(ctx context.Context, db DBTX) (bool, error) {
 }
 
 const listHouses = `-- name: ListHouses :many
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.fallback_models, h.ask, h.keep_threads_days, h.keep_artifacts_days, m.role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.fallback_models, h.ask, h.keep_threads_days, h.keep_artifacts_days, h.keep_threads_mb, h.keep_artifacts_mb, m.role from houses h
 join members m on m.house_id = h.id and m.agent_id = current_agent()
 where (h.created_at, h.id) > ($1::timestamptz, $2::text)
   and ($3::text = '' or h.id = $3)
@@ -381,6 +385,8 @@ type ListHousesRow struct {
 	Ask                  []string
 	KeepThreadsDays      int32
 	KeepArtifactsDays    int32
+	KeepThreadsMb        int32
+	KeepArtifactsMb      int32
 	Role                 string
 }
 
@@ -413,6 +419,8 @@ func (q *Queries) ListHouses(ctx context.Context, db DBTX, arg ListHousesParams)
 			&i.Ask,
 			&i.KeepThreadsDays,
 			&i.KeepArtifactsDays,
+			&i.KeepThreadsMb,
+			&i.KeepArtifactsMb,
 			&i.Role,
 		); err != nil {
 			return nil, err
@@ -767,8 +775,10 @@ update houses set
   ask = coalesce($3::text[], ask),
   keep_threads_days = coalesce($4, keep_threads_days),
   keep_artifacts_days = coalesce($5, keep_artifacts_days),
-  default_environment_id = case when $6::bool then $7 else default_environment_id end
-where id = $8
+  keep_threads_mb = coalesce($6, keep_threads_mb),
+  keep_artifacts_mb = coalesce($7, keep_artifacts_mb),
+  default_environment_id = case when $8::bool then $9 else default_environment_id end
+where id = $10
 `
 
 type UpdateHouseParams struct {
@@ -777,6 +787,8 @@ type UpdateHouseParams struct {
 	Ask                  []string
 	KeepThreadsDays      *int32
 	KeepArtifactsDays    *int32
+	KeepThreadsMb        *int32
+	KeepArtifactsMb      *int32
 	SetDefault           bool
 	DefaultEnvironmentID *string
 	ID                   string
@@ -789,6 +801,8 @@ func (q *Queries) UpdateHouse(ctx context.Context, db DBTX, arg UpdateHouseParam
 		arg.Ask,
 		arg.KeepThreadsDays,
 		arg.KeepArtifactsDays,
+		arg.KeepThreadsMb,
+		arg.KeepArtifactsMb,
 		arg.SetDefault,
 		arg.DefaultEnvironmentID,
 		arg.ID,

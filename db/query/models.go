@@ -298,7 +298,7 @@ type Expired struct {
 	Kind    string
 	ID      string
 	HouseID string
-	// How many days it was kept.
+	// How many days it was kept; 0 if it was deleted because of the size of all.
 	Days int32
 	At   time.Time
 }
@@ -353,6 +353,10 @@ type House struct {
 	KeepThreadsDays int32
 	// Artifacts are deleted when they are as many days old; 0 if they are kept.
 	KeepArtifactsDays int32
+	// The oldest threads are deleted until the logs of all have no more MiB; 0 if they are kept.
+	KeepThreadsMb int32
+	// The oldest artifacts are deleted until all have no more MiB; 0 if they are kept.
+	KeepArtifactsMb int32
 }
 
 // What houses have on the disks of machines. A row that is not measured again soon is out of date.

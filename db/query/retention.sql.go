@@ -11,11 +11,18 @@ import (
 )
 
 const countStale = `-- name: CountStale :one
-select
-  (select coalesce(sum(threads), 0) from stale_threads($1, $2))::bigint as threads,
-  (select count(*) from stale_artifacts($1, $3))::bigint as artifacts,
-  (select coalesce(sum(size), 0) from stale_artifacts($1, $3))::bigint as bytes
+select threads::bigint, artifacts::bigint, bytes::bigint
+from would_expire($1, $2, $3, $4, $5, $6)
 `
+
+type CountStaleParams struct {
+	HouseID         string
+	ThreadsBefore   time.Time
+	ArtifactsBefore time.Time
+	QuietBefore     time.Time
+	ThreadsBytes    int64
+	ArtifactsBytes  int64
+}
 
 type CountStaleRow struct {
 	Threads   int64
@@ -23,9 +30,16 @@ type CountStaleRow struct {
 	Bytes     int64
 }
 
-// What would be deleted now. A time of -infinity deletes nothing.
-func (q *Queries) CountStale(ctx context.Context, db DBTX, houseID string, threadsBefore time.Time, artifactsBefore time.Time) (CountStaleRow, error) {
-	row := db.QueryRow(ctx, countStale, houseID, threadsBefore, artifactsBefore)
+// What would be deleted now. A time of -infinity and a size of 0 delete nothing.
+func (q *Queries) CountStale(ctx context.Context, db DBTX, arg CountStaleParams) (CountStaleRow, error) {
+	row := db.QueryRow(ctx, countStale,
+		arg.HouseID,
+		arg.ThreadsBefore,
+		arg.ArtifactsBefore,
+		arg.QuietBefore,
+		arg.ThreadsBytes,
+		arg.ArtifactsBytes,
+	)
 	var i CountStaleRow
 	err := row.Scan(&i.Threads, &i.Artifacts, &i.Bytes)
 	return i, err
@@ -41,6 +55,43 @@ func (q *Queries) DropExpired(ctx context.Context, db DBTX, before time.Time, ma
 	var column_1 int64
 	err := row.Scan(&column_1)
 	return column_1, err
+}
+
+const excessThreads = `-- name: ExcessThreads :many
+select id::text from excess_threads($1, $2, $3) order by active_at limit $4
+`
+
+type ExcessThreadsParams struct {
+	HouseID string
+	Before  time.Time
+	Bytes   int64
+	MaxRows int32
+}
+
+// The roots of threads whose logs are too much, the oldest first.
+func (q *Queries) ExcessThreads(ctx context.Context, db DBTX, arg ExcessThreadsParams) ([]string, error) {
+	rows, err := db.Query(ctx, excessThreads,
+		arg.HouseID,
+		arg.Before,
+		arg.Bytes,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const expireArtifacts = `-- name: ExpireArtifacts :execrows
@@ -64,6 +115,21 @@ func (q *Queries) ExpireArtifacts(ctx context.Context, db DBTX, arg ExpireArtifa
 		arg.Before,
 		arg.MaxRows,
 	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const expireExcess = `-- name: ExpireExcess :execrows
+with gone as (
+  delete from artifacts a where a.id = any (array(select id from excess_artifacts($1, $2) limit $3)) returning a.id, a.house_id)
+insert into expired (kind, id, house_id, days) select 'artifact', id, house_id, 0 from gone
+on conflict do nothing
+`
+
+func (q *Queries) ExpireExcess(ctx context.Context, db DBTX, houseID string, bytes int64, maxRows int32) (int64, error) {
+	result, err := db.Exec(ctx, expireExcess, houseID, bytes, maxRows)
 	if err != nil {
 		return 0, err
 	}
@@ -123,6 +189,24 @@ func (q *Queries) HousesWithRetention(ctx context.Context, db DBTX) ([]string, e
 	return items, nil
 }
 
+const isQuietThread = `-- name: IsQuietThread :one
+with recursive below as (
+  select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, t.approvals, t.run_epoch, t.run_started_at, t.heartbeat_at, t.run_from, t.run_through, t.run_entries, t.run_bytes, t.asked_by, t.run_ended_at, t.run_doing, t.run_tool, t.run_result, t.run_cost, t.run_cost_unknown, t.answering_agent_id, t.answering_decided, t.people, t.awaited_until, t.overdue from threads t where t.id = $2 and t.house_id = $3
+  union all
+  select c.id, c.house_id, c.stream_id, c.name, c.pinned_at, c.parent_thread_id, c.parent_agent_id, c.environment_id, c.sandbox_id, c.agent_id, c.tags, c.forked_from_id, c.forked_at_seq, c.token_epoch, c.status, c.created_at, c.updated_at, c.active_at, c.last_said_by, c.last_said, c.running_id, c.running_since, c.running_agent, c.root, c.approvals, c.run_epoch, c.run_started_at, c.heartbeat_at, c.run_from, c.run_through, c.run_entries, c.run_bytes, c.asked_by, c.run_ended_at, c.run_doing, c.run_tool, c.run_result, c.run_cost, c.run_cost_unknown, c.answering_agent_id, c.answering_decided, c.people, c.awaited_until, c.overdue from threads c join below b on c.parent_thread_id = b.id)
+select coalesce(bool_and(b.active_at < $1::timestamptz and b.pinned_at is null and b.running_id is null and b.status <> 'running' and b.approvals = 0
+  and b.id is distinct from h.primary_thread_id and not exists (select from thread_heads t where t.id = b.id and t.last_activity >= $1)), false)::bool
+from below b join houses h on h.id = b.house_id
+`
+
+// Whether a root may still be deleted. The end of the logs counts, which a thread's row shows a moment later.
+func (q *Queries) IsQuietThread(ctx context.Context, db DBTX, before time.Time, iD string, houseID string) (bool, error) {
+	row := db.QueryRow(ctx, isQuietThread, before, iD, houseID)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const isStaleThread = `-- name: IsStaleThread :one
 with recursive below as (
   select t.id from threads t where t.id = $1
@@ -151,18 +235,25 @@ func (q *Queries) NoteRetention(ctx context.Context, db DBTX) error {
 }
 
 const retentionOf = `-- name: RetentionOf :one
-select keep_threads_days, keep_artifacts_days from houses where id = $1
+select keep_threads_days, keep_artifacts_days, keep_threads_mb, keep_artifacts_mb from houses where id = $1
 `
 
 type RetentionOfRow struct {
 	KeepThreadsDays   int32
 	KeepArtifactsDays int32
+	KeepThreadsMb     int32
+	KeepArtifactsMb   int32
 }
 
 func (q *Queries) RetentionOf(ctx context.Context, db DBTX, houseID string) (RetentionOfRow, error) {
 	row := db.QueryRow(ctx, retentionOf, houseID)
 	var i RetentionOfRow
-	err := row.Scan(&i.KeepThreadsDays, &i.KeepArtifactsDays)
+	err := row.Scan(
+		&i.KeepThreadsDays,
+		&i.KeepArtifactsDays,
+		&i.KeepThreadsMb,
+		&i.KeepArtifactsMb,
+	)
 	return i, err
 }
 

@@ -39,6 +39,8 @@ type House struct {
 	Ask []string
 	// KeepThreads and KeepArtifacts are how many days threads without activity and artifacts are kept; 0 is forever.
 	KeepThreads, KeepArtifacts int
+	// KeepThreadsMB and KeepArtifactsMB are how many MiB of logs of threads and of artifacts are kept, the newest; 0 is all.
+	KeepThreadsMB, KeepArtifactsMB int
 	// PrimaryThread is the thread for signal.house.* entries.
 	PrimaryThread string
 	CreatedAt     time.Time
@@ -48,7 +50,7 @@ type House struct {
 
 // ETag names the version of what [Houses.Update] changes.
 func (h House) ETag() string {
-	return etag.Of(h.Name, h.DefaultEnvironment, h.Limits, h.Ask, h.KeepThreads, h.KeepArtifacts)
+	return etag.Of(h.Name, h.DefaultEnvironment, h.Limits, h.Ask, h.KeepThreads, h.KeepArtifacts, h.KeepThreadsMB, h.KeepArtifactsMB)
 }
 
 // Agent is any actor: a human or a bot.
@@ -196,6 +198,7 @@ func fromRow(r query.ListHousesRow) (House, error) {
 	limits, err := limitsFromRow(r.ID, r.Limits)
 	return House{ID: r.ID, Name: r.Name, DefaultEnvironment: db.Zero(r.DefaultEnvironmentID), DefaultModel: r.DefaultModel, Limits: limits, Ask: r.Ask,
 		KeepThreads: int(r.KeepThreadsDays), KeepArtifacts: int(r.KeepArtifactsDays),
+		KeepThreadsMB: int(r.KeepThreadsMb), KeepArtifactsMB: int(r.KeepArtifactsMb),
 		PrimaryThread: db.Zero(r.PrimaryThreadID), CreatedAt: r.CreatedAt, Role: r.Role}, err
 }
 
@@ -228,15 +231,15 @@ type Change struct {
 	Limits *Limits
 	// Ask replaces the list of tools that bots use only with a person's approval.
 	Ask *[]string
-	// KeepThreads and KeepArtifacts replace those of [House].
-	KeepThreads, KeepArtifacts *int32
+	// These replace those of [House].
+	KeepThreads, KeepArtifacts, KeepThreadsMB, KeepArtifactsMB *int32
 	// ETag is the version that the change was made for; empty changes any version.
 	ETag string
 }
 
 // Update changes the scope's house and returns it.
 func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed House, err error) {
-	params := query.UpdateHouseParams{ID: scope.House, KeepThreadsDays: c.KeepThreads, KeepArtifactsDays: c.KeepArtifacts}
+	params := query.UpdateHouseParams{ID: scope.House, KeepThreadsDays: c.KeepThreads, KeepArtifactsDays: c.KeepArtifacts, KeepThreadsMb: c.KeepThreadsMB, KeepArtifactsMb: c.KeepArtifactsMB}
 	if c.Name != nil {
 		clean, err := entry.RequiredName("name", *c.Name, MaxName)
 		if err != nil {

@@ -1,4 +1,5 @@
-// Package retention deletes what houses do not want to keep: threads in which nothing happened for long, and old artifacts.
+// Package retention deletes what houses do not want to keep: threads in which nothing happened for long, old artifacts, and the
+// oldest of both if all are too large.
 //
 // It leaves a mark of each, so that a link to it says why it is gone.
 package retention
@@ -6,6 +7,7 @@ package retention
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -48,28 +50,37 @@ type Retention struct {
 // New returns a Retention.
 func New(c Config) *Retention { return &Retention{c, query.New()} }
 
-// Days says after how many days things are deleted; 0 is never.
-type Days struct{ Threads, Artifacts int }
+// Keep says after how many days things are deleted, and how many bytes of them are kept, the newest; 0 keeps all.
+type Keep struct {
+	ThreadsDays, ArtifactsDays   int
+	ThreadsBytes, ArtifactsBytes int64
+}
 
-// Stale counts what is old.
+// quietFor is how long nothing happens in a thread before it may be deleted because of its size.
+const quietFor = time.Hour
+
+// Stale counts what is old or too much.
 type Stale struct{ Threads, Artifacts, ArtifactBytes int64 }
 
 // Preview returns what would be deleted now in the scope's house.
-func (r *Retention) Preview(ctx context.Context, scope db.Scope, as Days) (found Stale, err error) {
+func (r *Retention) Preview(ctx context.Context, scope db.Scope, as Keep) (found Stale, err error) {
 	err = r.DB.In(ctx, scope, func(tx pgx.Tx) error {
-		row, err := r.q.CountStale(ctx, tx, scope.House, before(as.Threads), before(as.Artifacts))
+		row, err := r.q.CountStale(ctx, tx, query.CountStaleParams{
+			HouseID: scope.House, ThreadsBefore: before(as.ThreadsDays), ArtifactsBefore: before(as.ArtifactsDays),
+			QuietBefore: time.Now().Add(-quietFor), ThreadsBytes: as.ThreadsBytes, ArtifactsBytes: as.ArtifactsBytes,
+		})
 		found = Stale{row.Threads, row.Artifacts, row.Bytes}
 		return err
 	})
 	return found, err
 }
 
-func (r *Retention) daysTx(ctx context.Context, tx pgx.Tx, house string) (Days, error) {
+func (r *Retention) keepTx(ctx context.Context, tx pgx.Tx, house string) (Keep, error) {
 	row, err := r.q.RetentionOf(ctx, tx, house)
 	if errors.Is(err, pgx.ErrNoRows) { // deleted meanwhile
-		return Days{}, nil
+		return Keep{}, nil
 	}
-	return Days{int(row.KeepThreadsDays), int(row.KeepArtifactsDays)}, err
+	return Keep{int(row.KeepThreadsDays), int(row.KeepArtifactsDays), int64(row.KeepThreadsMb) << 20, int64(row.KeepArtifactsMb) << 20}, err
 }
 
 // before returns the time before which things are old. Nothing is older than the zero time.
@@ -119,30 +130,98 @@ func (r *Retention) dropMarks(ctx context.Context, before time.Time) error {
 }
 
 func (r *Retention) sweep(ctx context.Context, scope db.Scope) error {
-	var days Days
-	var threads []string
-	err := r.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
-		if days, err = r.daysTx(ctx, tx, scope.House); err == nil && days.Threads > 0 {
-			threads, err = r.q.StaleThreads(ctx, tx, scope.House, before(days.Threads), perSweep)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, id := range threads {
-		if err := r.DB.In(ctx, scope, func(tx pgx.Tx) error { return r.deleteThreadTx(ctx, tx, scope, id) }); err != nil {
+	// What is old goes first, so that what is too much is counted without it.
+	for _, step := range []func(context.Context, db.Scope) error{r.sweepOldThreads, r.sweepExcessThreads, r.sweepOldArtifacts, r.sweepExcessArtifacts} {
+		if err := step(ctx, scope); err != nil {
 			return err
 		}
 	}
-	for n := int64(batch); n == batch && days.Artifacts > 0; {
-		err := r.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
-			if days, err = r.daysTx(ctx, tx, scope.House); err != nil || days.Artifacts == 0 {
-				return err
-			}
-			n, err = r.q.ExpireArtifacts(ctx, tx, query.ExpireArtifactsParams{
-				Days: int32(days.Artifacts), HouseID: scope.House, Before: before(days.Artifacts), MaxRows: batch,
+	return nil
+}
+
+func (r *Retention) sweepOldThreads(ctx context.Context, scope db.Scope) error {
+	var threads []string
+	err := r.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		keep, err := r.keepTx(ctx, tx, scope.House)
+		if err == nil && keep.ThreadsDays > 0 {
+			threads, err = r.q.StaleThreads(ctx, tx, scope.House, before(keep.ThreadsDays), perSweep)
+		}
+		return err
+	})
+	for _, id := range threads {
+		if err == nil {
+			err = r.DB.In(ctx, scope, func(tx pgx.Tx) error {
+				keep, err := r.keepTx(ctx, tx, scope.House)
+				if err != nil || keep.ThreadsDays == 0 {
+					return err
+				}
+				if stale, err := r.q.IsStaleThread(ctx, tx, id, scope.House, before(keep.ThreadsDays)); err != nil || !stale {
+					return err
+				}
+				return r.deleteThreadTx(ctx, tx, scope, id, keep.ThreadsDays)
 			})
+		}
+	}
+	return err
+}
+
+// sweepExcessThreads counts once what is too much, because that reads all threads of the house. What somebody deletes at the
+// same time is not counted again.
+func (r *Retention) sweepExcessThreads(ctx context.Context, scope db.Scope) error {
+	var threads []string
+	quiet := time.Now().Add(-quietFor)
+	err := r.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		keep, err := r.keepTx(ctx, tx, scope.House)
+		if err == nil && keep.ThreadsBytes > 0 {
+			threads, err = r.q.ExcessThreads(ctx, tx, query.ExcessThreadsParams{HouseID: scope.House, Before: quiet, Bytes: keep.ThreadsBytes, MaxRows: perSweep})
+		}
+		return err
+	})
+	for _, id := range threads {
+		if err == nil {
+			err = r.DB.In(ctx, scope, func(tx pgx.Tx) error {
+				keep, err := r.keepTx(ctx, tx, scope.House)
+				if err != nil || keep.ThreadsBytes == 0 {
+					return err
+				}
+				if still, err := r.q.IsQuietThread(ctx, tx, quiet, id, scope.House); err != nil || !still {
+					return err
+				}
+				return r.deleteThreadTx(ctx, tx, scope, id, 0)
+			})
+		}
+	}
+	return err
+}
+
+func (r *Retention) sweepOldArtifacts(ctx context.Context, scope db.Scope) error {
+	return r.inBatches(ctx, scope, func(tx pgx.Tx, keep Keep) (int64, error) {
+		if keep.ArtifactsDays == 0 {
+			return 0, nil
+		}
+		return r.q.ExpireArtifacts(ctx, tx, query.ExpireArtifactsParams{
+			Days: int32(keep.ArtifactsDays), HouseID: scope.House, Before: before(keep.ArtifactsDays), MaxRows: batch,
+		})
+	})
+}
+
+func (r *Retention) sweepExcessArtifacts(ctx context.Context, scope db.Scope) error {
+	return r.inBatches(ctx, scope, func(tx pgx.Tx, keep Keep) (int64, error) {
+		if keep.ArtifactsBytes == 0 {
+			return 0, nil
+		}
+		return r.q.ExpireExcess(ctx, tx, scope.House, keep.ArtifactsBytes, batch)
+	})
+}
+
+// inBatches calls f, each time in a transaction of its own, until it deletes less than a batch.
+func (r *Retention) inBatches(ctx context.Context, scope db.Scope, f func(pgx.Tx, Keep) (int64, error)) error {
+	for n := int64(batch); n == batch; {
+		err := r.DB.In(ctx, scope, func(tx pgx.Tx) error {
+			keep, err := r.keepTx(ctx, tx, scope.House)
+			if err == nil {
+				n, err = f(tx, keep)
+			}
 			return err
 		})
 		if err != nil {
@@ -152,19 +231,12 @@ func (r *Retention) sweep(ctx context.Context, scope db.Scope) error {
 	return nil
 }
 
-// deleteThreadTx deletes a thread and those below it, unless something has happened there or the house keeps them now.
-func (r *Retention) deleteThreadTx(ctx context.Context, tx pgx.Tx, scope db.Scope, id string) error {
-	days, err := r.daysTx(ctx, tx, scope.House)
-	if err != nil || days.Threads == 0 {
-		return err
-	}
-	if stale, err := r.q.IsStaleThread(ctx, tx, id, scope.House, before(days.Threads)); err != nil || !stale {
-		return err
-	}
+// deleteThreadTx deletes a thread and those below it, and notes why: after how many days, or 0 for the size of all.
+func (r *Retention) deleteThreadTx(ctx context.Context, tx pgx.Tx, scope db.Scope, id string, days int) error {
 	if err := r.q.NoteRetention(ctx, tx); err != nil {
 		return err
 	}
-	if err := r.q.ExpireThreads(ctx, tx, int32(days.Threads), id); err != nil {
+	if err := r.q.ExpireThreads(ctx, tx, int32(days), id); err != nil {
 		return err
 	}
 	return r.DeleteThreadTx(ctx, tx, scope, id)
@@ -188,6 +260,9 @@ func (r *Retention) Explain(ctx context.Context, scope db.Scope, kind, id string
 	if kind == Artifact {
 		why = "after %d days"
 	}
-	return fault.Newf(fault.NotFound, "it cannot be restored; owners set what the house keeps with: arbe house retention",
-		"this "+kind+" was deleted by the house's retention "+why, days).WithReason(fault.Expired).Because(err)
+	why = fmt.Sprintf(why, days)
+	if days == 0 {
+		why = "because it was among the oldest, and all " + kind + "s together were too large"
+	}
+	return fault.New(fault.NotFound, "this "+kind+" was deleted by the house's retention "+why, "it cannot be restored; owners set what the house keeps with: arbe house retention").WithReason(fault.Expired).Because(err)
 }

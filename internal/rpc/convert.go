@@ -65,7 +65,9 @@ func milliseconds(d *durationpb.Duration) int64 {
 func wireHouse(h house.House) *arbev1.House {
 	return &arbev1.House{Id: h.ID, Name: shown(h.Name), DefaultEnvironmentId: h.DefaultEnvironment, PrimaryThreadId: h.PrimaryThread,
 		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel, Limits: &arbev1.HouseLimits{HouseUsdDay: h.Limits.USDDay, MemberUsdDay: h.Limits.MemberUSDDay}, Ask: h.Ask,
-		Retention: &arbev1.HouseRetention{ThreadsDays: int32(h.KeepThreads), ArtifactsDays: int32(h.KeepArtifacts)}, Etag: h.ETag()}
+		Retention: &arbev1.HouseRetention{
+			ThreadsDays: int32(h.KeepThreads), ArtifactsDays: int32(h.KeepArtifacts), ThreadsMb: int32(h.KeepThreadsMB), ArtifactsMb: int32(h.KeepArtifactsMB),
+		}, Etag: h.ETag()}
 }
 
 func wireAgent(a house.Agent) *arbev1.Agent {

@@ -65,7 +65,7 @@ func (s *houseService) GetHouse(ctx context.Context, req *arbev1.GetHouseRequest
 		if scope, err = s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetId())); err != nil {
 			return nil, err
 		}
-		old, err := s.Dispatcher.Retention.Preview(ctx, scope, retention.Days{Threads: int(p.GetThreadsDays()), Artifacts: int(p.GetArtifactsDays())})
+		old, err := s.Dispatcher.Retention.Preview(ctx, scope, retentionFrom(p))
 		if err != nil {
 			return nil, err
 		}
@@ -80,6 +80,13 @@ func (s *houseService) logs(ctx context.Context, scope db.Scope) (*arbev1.HouseL
 		return nil, err
 	}
 	return &arbev1.HouseLogs{Entries: used.Entries, Bytes: used.Bytes, BytesLimit: most}, nil
+}
+
+func retentionFrom(r *arbev1.HouseRetention) retention.Keep {
+	return retention.Keep{
+		ThreadsDays: int(r.GetThreadsDays()), ArtifactsDays: int(r.GetArtifactsDays()),
+		ThreadsBytes: int64(r.GetThreadsMb()) << 20, ArtifactsBytes: int64(r.GetArtifactsMb()) << 20,
+	}
 }
 
 func (s *houseService) ListHouses(ctx context.Context, req *arbev1.ListHousesRequest) (*arbev1.ListHousesResponse, error) {
@@ -110,7 +117,7 @@ func (s *houseService) UpdateHouse(ctx context.Context, req *arbev1.UpdateHouseR
 		change.Limits = &house.Limits{USDDay: l.GetHouseUsdDay(), MemberUSDDay: l.GetMemberUsdDay()}
 	}
 	if r := req.GetRetention(); r != nil {
-		change.KeepThreads, change.KeepArtifacts = &r.ThreadsDays, &r.ArtifactsDays
+		change.KeepThreads, change.KeepArtifacts, change.KeepThreadsMB, change.KeepArtifactsMB = &r.ThreadsDays, &r.ArtifactsDays, &r.ThreadsMb, &r.ArtifactsMb
 	}
 	changed, err := s.Houses.Update(ctx, scope, change)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/retention"
@@ -19,7 +20,7 @@ func (p person) keep(t *testing.T, r *arbev1.HouseRetention) {
 	t.Helper()
 	res, err := p.Houses.UpdateHouse(t.Context(), &arbev1.UpdateHouseRequest{Id: p.house.Id, Retention: r})
 	must(t, err)
-	if got := res.House.Retention; got.ThreadsDays != r.ThreadsDays || got.ArtifactsDays != r.ArtifactsDays {
+	if got := res.House.Retention; !proto.Equal(got, r) {
 		t.Fatalf("the house keeps %v, want %v", got, r)
 	}
 }
@@ -198,6 +199,99 @@ func TestMarksOfWhatRetentionDeletedEnd(t *testing.T) {
 		_, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: id})
 		if connect.CodeOf(err) != connect.CodeNotFound || strings.Contains(err.Error(), "retention") != says {
 			t.Errorf("a link to %s is answered with %v", id, err)
+		}
+	}
+}
+
+func TestTheOldestThreadsAreDeletedIfAllAreTooLarge(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	// Each thread has a MiB, and the number of days says when something happened in it.
+	sized := func(days int, below string) string {
+		id := ada.newThread(t, below)
+		b.exec(t, "update threads set created_at = now() - make_interval(days => $2), active_at = now() - make_interval(days => $2) where id = $1", id, days)
+		b.exec(t, `insert into log_sizes (stream_id, house_id, upto, entries, bytes) select s.id, s.house_id, 1, 1, 1 << 20 from streams s join threads t on t.stream_id = s.name
+			where t.id = $1 on conflict (stream_id) do update set bytes = excluded.bytes`, id)
+		return id
+	}
+	oldest, pinned, tree, newer, now := sized(9, ""), sized(8, ""), sized(5, ""), sized(2, ""), sized(0, "")
+	below := sized(7, tree)
+	b.exec(t, "update threads set pinned_at = now() where id = $1", pinned)
+	gone := func() (ids []string) {
+		for _, id := range []string{oldest, pinned, tree, below, newer, now} {
+			if _, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: id}); err != nil {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	for _, c := range []struct {
+		mb   int32
+		want []string
+	}{
+		{7, nil},
+		{5, []string{oldest}},
+		{4, []string{oldest, tree, below}}, // a tree counts and is deleted as a whole, by what happened last in it
+		{1, []string{oldest, tree, below, newer}},
+	} {
+		left := len(c.want) - len(gone())
+		if found := ada.wouldDelete(t, &arbev1.HouseRetention{ThreadsMb: c.mb}); found.Threads != int64(left) || found.Artifacts != 0 {
+			t.Errorf("with %d MiB it would delete %v", c.mb, found)
+		}
+		ada.keep(t, &arbev1.HouseRetention{ThreadsMb: c.mb})
+		must(t, b.dispatcher.Retention.Sweep(t.Context()))
+		if got := gone(); !slices.Equal(got, c.want) {
+			t.Errorf("with %d MiB it deleted %v, want %v", c.mb, got, c.want)
+		}
+	}
+	_, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: below})
+	if connect.CodeOf(err) != connect.CodeNotFound || !strings.Contains(err.Error(), "because it was among the oldest, and all threads together were too large") {
+		t.Errorf("a thread that was deleted is answered with %v", err)
+	}
+	var deleted int
+	for _, e := range ada.audit(t) {
+		if e.SubjectKind == "thread" && e.Via == "retention" && e.Action == "deleted" {
+			deleted++
+		}
+	}
+	if deleted != 4 {
+		t.Errorf("the audit log has %d deleted threads", deleted)
+	}
+	if !slices.ContainsFunc(ada.audit(t), func(e *arbev1.AuditEvent) bool {
+		return event(e) == "changed house Ada's keep_threads_mb=7→5" && e.ActorName == "Ada"
+	}) {
+		t.Error("the audit log does not have the change of the setting")
+	}
+}
+
+func TestTheOldestArtifactsAreDeletedIfAllAreTooLarge(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	thread := ada.newThread(t, "")
+	made := func(label string, days int) string {
+		res, err := ada.Artifacts.CreateArtifact(t.Context(), &arbev1.CreateArtifactRequest{
+			Scope: &arbev1.CreateArtifactRequest_ThreadId{ThreadId: thread}, Label: label, Content: []byte(label + strings.Repeat("x", 700_000)),
+		})
+		must(t, err)
+		b.exec(t, "update artifacts set created_at = now() - make_interval(days => $2) where id = $1", res.Artifact.Id, days)
+		return res.Artifact.Id
+	}
+	oldest, older, saved, fresh := made("oldest", 9), made("older", 8), made("files of a sandbox", 10), made("fresh", 0)
+	environment := ask[string](t, b, "select id from environments where house_id = $1 limit 1", ada.house.Id)
+	b.exec(t, "insert into sandboxes (id, house_id, environment_id, provider) values ('boxboxbox', $1, $2, 'local')", ada.house.Id, environment)
+	b.exec(t, `insert into sandbox_trees (sandbox_id, house_id, saved) values ('boxboxbox', $1, jsonb_build_array(jsonb_build_object('folder', '.', 'artifact', $2::text)))`, ada.house.Id, saved)
+
+	ada.keep(t, &arbev1.HouseRetention{ArtifactsMb: 2})
+	if found := ada.wouldDelete(t, &arbev1.HouseRetention{ArtifactsMb: 2}); found.Artifacts != 2 || found.ArtifactBytes < 1_400_000 {
+		t.Errorf("the preview is %v, want two artifacts", found)
+	}
+	must(t, b.dispatcher.Retention.Sweep(t.Context()))
+	for id, stays := range map[string]bool{oldest: false, older: false, saved: true, fresh: true} {
+		_, err := ada.Artifacts.GetArtifact(t.Context(), &arbev1.GetArtifactRequest{Id: id})
+		if (err == nil) != stays || err != nil && !strings.Contains(err.Error(), "all artifacts together were too large") {
+			t.Errorf("the artifact %s is answered with %v", id, err)
 		}
 	}
 }

@@ -156,8 +156,8 @@ func (x *House) GetEtag() string {
 	return ""
 }
 
-// HouseRetention says after how many days what is old is deleted for good. A zero field means that nothing is. An hour may pass
-// before something is deleted. Its id is then a not_found with the reason EXPIRED.
+// HouseRetention says after how many days what is old is deleted for good, and of how much the oldest is. A zero field means that
+// nothing is. An hour may pass before something is deleted. Its id is then a not_found with the reason EXPIRED.
 type HouseRetention struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Threads in which nothing happened for as many days, together with the threads below them. The house's own thread stays, and so
@@ -166,6 +166,12 @@ type HouseRetention struct {
 	// Artifacts that are as many days old, and output that only an artifact has. The files that a thread's sandbox left stay
 	// with the thread.
 	ArtifactsDays int32 `protobuf:"varint,2,opt,name=artifacts_days,json=artifactsDays,proto3" json:"artifacts_days,omitempty"`
+	// How many MiB the logs of all threads may have (HouseLogs.bytes). If they have more, the threads in which nothing happened for
+	// the longest time are deleted, until the rest has no more. Threads stay as above, and so do those of the last hour; they
+	// count.
+	ThreadsMb int32 `protobuf:"varint,3,opt,name=threads_mb,json=threadsMb,proto3" json:"threads_mb,omitempty"`
+	// How many MiB all artifacts may have. If they have more, the oldest are deleted. The files that sandboxes left stay, and count.
+	ArtifactsMb   int32 `protobuf:"varint,4,opt,name=artifacts_mb,json=artifactsMb,proto3" json:"artifacts_mb,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -210,6 +216,20 @@ func (x *HouseRetention) GetThreadsDays() int32 {
 func (x *HouseRetention) GetArtifactsDays() int32 {
 	if x != nil {
 		return x.ArtifactsDays
+	}
+	return 0
+}
+
+func (x *HouseRetention) GetThreadsMb() int32 {
+	if x != nil {
+		return x.ThreadsMb
+	}
+	return 0
+}
+
+func (x *HouseRetention) GetArtifactsMb() int32 {
+	if x != nil {
+		return x.ArtifactsMb
 	}
 	return 0
 }
@@ -2959,12 +2979,17 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x03ask\x18\t \x03(\tR\x03ask\x125\n" +
 	"\tretention\x18\n" +
 	" \x01(\v2\x17.arbe.v1.HouseRetentionR\tretention\x12\x12\n" +
-	"\x04etag\x18\v \x01(\tR\x04etag\"r\n" +
+	"\x04etag\x18\v \x01(\tR\x04etag\"\xd2\x01\n" +
 	"\x0eHouseRetention\x12-\n" +
 	"\fthreads_days\x18\x01 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xc2\x1c(\x00R\vthreadsDays\x121\n" +
 	"\x0eartifacts_days\x18\x02 \x01(\x05B\n" +
-	"\xbaH\a\x1a\x05\x18\xc2\x1c(\x00R\rartifactsDays\"\x89\x01\n" +
+	"\xbaH\a\x1a\x05\x18\xc2\x1c(\x00R\rartifactsDays\x12,\n" +
+	"\n" +
+	"threads_mb\x18\x03 \x01(\x05B\r\xbaH\n" +
+	"\x1a\b\x18\x80\x80\x80\x80\x04(\x00R\tthreadsMb\x120\n" +
+	"\fartifacts_mb\x18\x04 \x01(\x05B\r\xbaH\n" +
+	"\x1a\b\x18\x80\x80\x80\x80\x04(\x00R\vartifactsMb\"\x89\x01\n" +
 	"\vHouseLimits\x12;\n" +
 	"\rhouse_usd_day\x18\x01 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00j\xf8@)\x00\x00\x00\x00\x00\x00\x00\x00R\vhouseUsdDay\x12=\n" +
 	"\x0emember_usd_day\x18\x02 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00j\xf8@)\x00\x00\x00\x00\x00\x00\x00\x00R\fmemberUsdDay\"\x88\x03\n" +

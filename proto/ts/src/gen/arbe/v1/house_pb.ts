@@ -27,7 +27,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/house.proto.
  */
 export const file_arbe_v1_house: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIp4CCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJEiQKBmxpbWl0cxgIIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMSCwoDYXNrGAkgAygJEioKCXJldGVudGlvbhgKIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb24SDAoEZXRhZxgLIAEoCSJWCg5Ib3VzZVJldGVudGlvbhIgCgx0aHJlYWRzX2RheXMYASABKAVCCrpIBxoFGMIcKAASIgoOYXJ0aWZhY3RzX2RheXMYAiABKAVCCrpIBxoFGMIcKAAibgoLSG91c2VMaW1pdHMSLgoNaG91c2VfdXNkX2RheRgBIAEoAUIXukgUEhIZAAAAAABq+EApAAAAAAAAAAASLwoObWVtYmVyX3VzZF9kYXkYAiABKAFCF7pIFBISGQAAAAAAavhAKQAAAAAAAAAAIvwBCgpIb3VzZVVzYWdlEgsKA3VzZBgBIAEoARITCgt1c2RfdW5rbm93bhgCIAEoCBINCgVjYWxscxgDIAEoAxIRCgl1c2RfbGltaXQYBCABKAESEgoKc2hhcmVkX3VzZBgFIAEoARISCgpwZXJzb25fdXNkGAYgASgBEhgKEHBlcnNvbl91c2RfbGltaXQYByABKAESHgoWaW5zdGFsbGF0aW9uX3VzZF9saW1pdBgIIAEoARIaChJpbnN0YWxsYXRpb25fc3BlbnQYCSABKAgSEgoKbWVtYmVyX3VzZBgKIAEoARIYChBtZW1iZXJfdXNkX2xpbWl0GAsgASgBInIKBk1lbWJlchIdCgVhZ2VudBgBIAEoCzIOLmFyYmUudjEuQWdlbnQSDAoEcm9sZRgCIAEoCRItCglqb2luZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBGV0YWcYBCABKAkiLQoSQ3JlYXRlSG91c2VSZXF1ZXN0EhcKBG5hbWUYASABKAlCCbpIBnIEEAEYZCI0ChNDcmVhdGVIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZSJhCg9HZXRIb3VzZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBINCgV1c2FnZRgCIAEoCBIoCgdwcmV2aWV3GAMgASgLMhcuYXJiZS52MS5Ib3VzZVJldGVudGlvbiKoAQoQR2V0SG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2USJwoKdXNlZF90b2RheRgCIAEoCzITLmFyYmUudjEuSG91c2VVc2FnZRIqCgdwcmV2aWV3GAMgASgLMhkuYXJiZS52MS5SZXRlbnRpb25QcmV2aWV3EiAKBGxvZ3MYBCABKAsyEi5hcmJlLnYxLkhvdXNlTG9ncyJACglIb3VzZUxvZ3MSDwoHZW50cmllcxgBIAEoAxINCgVieXRlcxgCIAEoAxITCgtieXRlc19saW1pdBgDIAEoAyJOChBSZXRlbnRpb25QcmV2aWV3Eg8KB3RocmVhZHMYASABKAMSEQoJYXJ0aWZhY3RzGAIgASgDEhYKDmFydGlmYWN0X2J5dGVzGAMgASgDIlAKEUxpc3RIb3VzZXNSZXF1ZXN0Eh0KCXBhZ2Vfc2l6ZRgBIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAIgASgJQgi6SAVyAxiABCJNChJMaXN0SG91c2VzUmVzcG9uc2USHgoGaG91c2VzGAEgAygLMg4uYXJiZS52MS5Ib3VzZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkitgIKElVwZGF0ZUhvdXNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhwKBG5hbWUYAiABKAlCCbpIBnIEEAEYZEgAiAEBEiwKFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAlCB7pIBHICGEBIAYgBARIkCgZsaW1pdHMYBSABKAsyFC5hcmJlLnYxLkhvdXNlTGltaXRzEhsKA2FzaxgGIAEoCzIOLmFyYmUudjEuTmFtZXMSKgoJcmV0ZW50aW9uGAcgASgLMhcuYXJiZS52MS5Ib3VzZVJldGVudGlvbhIVCgRldGFnGAggASgJQge6SARyAhhAQgcKBV9uYW1lQhkKF19kZWZhdWx0X2Vudmlyb25tZW50X2lkSgQIBBAFUg1kZWZhdWx0X21vZGVsIjQKE1VwZGF0ZUhvdXNlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlIkQKEkRlbGV0ZUhvdXNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYZCIVChNEZWxldGVIb3VzZVJlc3BvbnNlIm4KEkxpc3RNZW1iZXJzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJQChNMaXN0TWVtYmVyc1Jlc3BvbnNlEiAKB21lbWJlcnMYASADKAsyDy5hcmJlLnYxLk1lbWJlchIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiiQEKE1VwZGF0ZU1lbWJlclJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCghhZ2VudF9pZBgCIAEoCUIIukgFcgOwAQESIgoEcm9sZRgDIAEoCUIUukgRcg9SBW93bmVyUgZtZW1iZXISFQoEZXRhZxgEIAEoCUIHukgEcgIYQCI3ChRVcGRhdGVNZW1iZXJSZXNwb25zZRIfCgZtZW1iZXIYASABKAsyDy5hcmJlLnYxLk1lbWJlciJOChNSZW1vdmVNZW1iZXJSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGgoIYWdlbnRfaWQYAiABKAlCCLpIBXIDsAEBIhYKFFJlbW92ZU1lbWJlclJlc3BvbnNlItgBCgZJbnZpdGUSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSDAoEcm9sZRgDIAEoCRIMCgRub3RlGAQgASgJEhsKE2NyZWF0ZWRfYnlfYWdlbnRfaWQYBSABKAkSFwoPY3JlYXRlZF9ieV9uYW1lGAYgASgJEi4KCmNyZWF0ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIrMBChNDcmVhdGVJbnZpdGVSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASJQoEcm9sZRgCIAEoCUIXukgU2AEBcg9SBW93bmVyUgZtZW1iZXISQAoKZXhwaXJlc19pbhgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIRukgOqgELIgUIgJqeATICCDwSFgoEbm90ZRgEIAEoCUIIukgFcgMYyAEiRQoUQ3JlYXRlSW52aXRlUmVzcG9uc2USHwoGaW52aXRlGAEgASgLMg8uYXJiZS52MS5JbnZpdGUSDAoEcGF0aBgCIAEoCSJuChJMaXN0SW52aXRlc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiUAoTTGlzdEludml0ZXNSZXNwb25zZRIgCgdpbnZpdGVzGAEgAygLMg8uYXJiZS52MS5JbnZpdGUSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIkkKE1Jldm9rZUludml0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIVCgJpZBgCIAEoCUIJukgGcgQQARhAIhYKFFJldm9rZUludml0ZVJlc3BvbnNlInIKFkxpc3RBdWRpdEV2ZW50c1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiVwoXTGlzdEF1ZGl0RXZlbnRzUmVzcG9uc2USIwoGZXZlbnRzGAEgAygLMhMuYXJiZS52MS5BdWRpdEV2ZW50EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKWAgoKQXVkaXRFdmVudBIKCgJpZBgBIAEoCRImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoOYWN0b3JfYWdlbnRfaWQYAyABKAkSEgoKYWN0b3Jfa2luZBgEIAEoCRISCgphY3Rvcl9uYW1lGAUgASgJEgsKA3ZpYRgGIAEoCRIQCghrZXlfbmFtZRgHIAEoCRIOCgZhY3Rpb24YCCABKAkSFAoMc3ViamVjdF9raW5kGAkgASgJEhIKCnN1YmplY3RfaWQYCiABKAkSFAoMc3ViamVjdF9uYW1lGAsgASgJEiUKB2NoYW5nZXMYDCADKAsyFC5hcmJlLnYxLkF1ZGl0Q2hhbmdlIloKC0F1ZGl0Q2hhbmdlEg0KBWZpZWxkGAEgASgJEhMKBmJlZm9yZRgCIAEoCUgAiAEBEhIKBWFmdGVyGAMgASgJSAGIAQFCCQoHX2JlZm9yZUIICgZfYWZ0ZXIiLQoQR2V0SW52aXRlUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIASKLAQoRR2V0SW52aXRlUmVzcG9uc2USEAoIaG91c2VfaWQYASABKAkSEgoKaG91c2VfbmFtZRgCIAEoCRIMCgRyb2xlGAMgASgJEhIKCmludml0ZWRfYnkYBCABKAkSLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiRwoTQWNjZXB0SW52aXRlUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIARIVCgRuYW1lGAIgASgJQge6SARyAhhkIp0BChRBY2NlcHRJbnZpdGVSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2USHQoFYWdlbnQYAiABKAsyDi5hcmJlLnYxLkFnZW50Eg8KB3Nlc3Npb24YAyABKAkSNgoSc2Vzc2lvbl9leHBpcmVzX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKhAQoRV2F0Y2hIb3VzZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIbCgd0aHJlYWRzGAIgASgFQgq6SAcaBRjIASgAEiQKCnRocmVhZF9pZHMYAyADKAlCELpIDZIBChBkIgZyBBABGEASDwoHbWVtYmVycxgEIAEoCBIMCgRib3RzGAUgASgIEg0KBWluYm94GAYgASgIIpsDChJXYXRjaEhvdXNlUmVzcG9uc2USHwoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlSAASIQoGdGhyZWFkGAIgASgLMg8uYXJiZS52MS5UaHJlYWRIABIjCgdzYW5kYm94GAMgASgLMhAuYXJiZS52MS5TYW5kYm94SAASKwoLZW52aXJvbm1lbnQYBCABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50SAASIQoGbWVtYmVyGAUgASgLMg8uYXJiZS52MS5NZW1iZXJIABIdCgRnb25lGAYgASgLMg0uYXJiZS52MS5Hb25lSAASHQoEcmVzdBgHIAEoCzINLmFyYmUudjEuUmVzdEgAEiYKCWNhdWdodF91cBgIIAEoCzIRLmFyYmUudjEuV2F0Y2hpbmdIABIfCgVhbGl2ZRgJIAEoCzIOLmFyYmUudjEuQWxpdmVIABIbCgNib3QYCiABKAsyDC5hcmJlLnYxLkJvdEgAEh8KBWluYm94GAsgASgLMg4uYXJiZS52MS5JbmJveEgAQgcKBWV2ZW50IiAKBEdvbmUSDAoEa2luZBgBIAEoCRIKCgJpZBgCIAEoCSIaCgRSZXN0EhIKCnBhZ2VfdG9rZW4YASABKAkiCgoIV2F0Y2hpbmcyhQkKDEhvdXNlU2VydmljZRJICgtDcmVhdGVIb3VzZRIbLmFyYmUudjEuQ3JlYXRlSG91c2VSZXF1ZXN0GhwuYXJiZS52MS5DcmVhdGVIb3VzZVJlc3BvbnNlEkQKCEdldEhvdXNlEhguYXJiZS52MS5HZXRIb3VzZVJlcXVlc3QaGS5hcmJlLnYxLkdldEhvdXNlUmVzcG9uc2UiA5ACARJKCgpMaXN0SG91c2VzEhouYXJiZS52MS5MaXN0SG91c2VzUmVxdWVzdBobLmFyYmUudjEuTGlzdEhvdXNlc1Jlc3BvbnNlIgOQAgESSAoLVXBkYXRlSG91c2USGy5hcmJlLnYxLlVwZGF0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuVXBkYXRlSG91c2VSZXNwb25zZRJICgtEZWxldGVIb3VzZRIbLmFyYmUudjEuRGVsZXRlSG91c2VSZXF1ZXN0GhwuYXJiZS52MS5EZWxldGVIb3VzZVJlc3BvbnNlEk0KC0xpc3RNZW1iZXJzEhsuYXJiZS52MS5MaXN0TWVtYmVyc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RNZW1iZXJzUmVzcG9uc2UiA5ACARJLCgxVcGRhdGVNZW1iZXISHC5hcmJlLnYxLlVwZGF0ZU1lbWJlclJlcXVlc3QaHS5hcmJlLnYxLlVwZGF0ZU1lbWJlclJlc3BvbnNlEksKDFJlbW92ZU1lbWJlchIcLmFyYmUudjEuUmVtb3ZlTWVtYmVyUmVxdWVzdBodLmFyYmUudjEuUmVtb3ZlTWVtYmVyUmVzcG9uc2USSwoMQ3JlYXRlSW52aXRlEhwuYXJiZS52MS5DcmVhdGVJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5DcmVhdGVJbnZpdGVSZXNwb25zZRJNCgtMaXN0SW52aXRlcxIbLmFyYmUudjEuTGlzdEludml0ZXNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0SW52aXRlc1Jlc3BvbnNlIgOQAgESSwoMUmV2b2tlSW52aXRlEhwuYXJiZS52MS5SZXZva2VJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5SZXZva2VJbnZpdGVSZXNwb25zZRJCCglHZXRJbnZpdGUSGS5hcmJlLnYxLkdldEludml0ZVJlcXVlc3QaGi5hcmJlLnYxLkdldEludml0ZVJlc3BvbnNlEksKDEFjY2VwdEludml0ZRIcLmFyYmUudjEuQWNjZXB0SW52aXRlUmVxdWVzdBodLmFyYmUudjEuQWNjZXB0SW52aXRlUmVzcG9uc2USWQoPTGlzdEF1ZGl0RXZlbnRzEh8uYXJiZS52MS5MaXN0QXVkaXRFdmVudHNSZXF1ZXN0GiAuYXJiZS52MS5MaXN0QXVkaXRFdmVudHNSZXNwb25zZSIDkAIBEkcKCldhdGNoSG91c2USGi5hcmJlLnYxLldhdGNoSG91c2VSZXF1ZXN0GhsuYXJiZS52MS5XYXRjaEhvdXNlUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_inbox, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIp4CCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJEiQKBmxpbWl0cxgIIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMSCwoDYXNrGAkgAygJEioKCXJldGVudGlvbhgKIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb24SDAoEZXRhZxgLIAEoCSKeAQoOSG91c2VSZXRlbnRpb24SIAoMdGhyZWFkc19kYXlzGAEgASgFQgq6SAcaBRjCHCgAEiIKDmFydGlmYWN0c19kYXlzGAIgASgFQgq6SAcaBRjCHCgAEiEKCnRocmVhZHNfbWIYAyABKAVCDbpIChoIGICAgIAEKAASIwoMYXJ0aWZhY3RzX21iGAQgASgFQg26SAoaCBiAgICABCgAIm4KC0hvdXNlTGltaXRzEi4KDWhvdXNlX3VzZF9kYXkYASABKAFCF7pIFBISGQAAAAAAavhAKQAAAAAAAAAAEi8KDm1lbWJlcl91c2RfZGF5GAIgASgBQhe6SBQSEhkAAAAAAGr4QCkAAAAAAAAAACL8AQoKSG91c2VVc2FnZRILCgN1c2QYASABKAESEwoLdXNkX3Vua25vd24YAiABKAgSDQoFY2FsbHMYAyABKAMSEQoJdXNkX2xpbWl0GAQgASgBEhIKCnNoYXJlZF91c2QYBSABKAESEgoKcGVyc29uX3VzZBgGIAEoARIYChBwZXJzb25fdXNkX2xpbWl0GAcgASgBEh4KFmluc3RhbGxhdGlvbl91c2RfbGltaXQYCCABKAESGgoSaW5zdGFsbGF0aW9uX3NwZW50GAkgASgIEhIKCm1lbWJlcl91c2QYCiABKAESGAoQbWVtYmVyX3VzZF9saW1pdBgLIAEoASJyCgZNZW1iZXISHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EgwKBHJvbGUYAiABKAkSLQoJam9pbmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRldGFnGAQgASgJIi0KEkNyZWF0ZUhvdXNlUmVxdWVzdBIXCgRuYW1lGAEgASgJQgm6SAZyBBABGGQiNAoTQ3JlYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UiYQoPR2V0SG91c2VSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASDQoFdXNhZ2UYAiABKAgSKAoHcHJldmlldxgDIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb24iqAEKEEdldEhvdXNlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlEicKCnVzZWRfdG9kYXkYAiABKAsyEy5hcmJlLnYxLkhvdXNlVXNhZ2USKgoHcHJldmlldxgDIAEoCzIZLmFyYmUudjEuUmV0ZW50aW9uUHJldmlldxIgCgRsb2dzGAQgASgLMhIuYXJiZS52MS5Ib3VzZUxvZ3MiQAoJSG91c2VMb2dzEg8KB2VudHJpZXMYASABKAMSDQoFYnl0ZXMYAiABKAMSEwoLYnl0ZXNfbGltaXQYAyABKAMiTgoQUmV0ZW50aW9uUHJldmlldxIPCgd0aHJlYWRzGAEgASgDEhEKCWFydGlmYWN0cxgCIAEoAxIWCg5hcnRpZmFjdF9ieXRlcxgDIAEoAyJQChFMaXN0SG91c2VzUmVxdWVzdBIdCglwYWdlX3NpemUYASABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgCIAEoCUIIukgFcgMYgAQiTQoSTGlzdEhvdXNlc1Jlc3BvbnNlEh4KBmhvdXNlcxgBIAMoCzIOLmFyYmUudjEuSG91c2USFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIrYCChJVcGRhdGVIb3VzZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIcCgRuYW1lGAIgASgJQgm6SAZyBBABGGRIAIgBARIsChZkZWZhdWx0X2Vudmlyb25tZW50X2lkGAMgASgJQge6SARyAhhASAGIAQESJAoGbGltaXRzGAUgASgLMhQuYXJiZS52MS5Ib3VzZUxpbWl0cxIbCgNhc2sYBiABKAsyDi5hcmJlLnYxLk5hbWVzEioKCXJldGVudGlvbhgHIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb24SFQoEZXRhZxgIIAEoCUIHukgEcgIYQEIHCgVfbmFtZUIZChdfZGVmYXVsdF9lbnZpcm9ubWVudF9pZEoECAQQBVINZGVmYXVsdF9tb2RlbCI0ChNVcGRhdGVIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZSJuChJMaXN0TWVtYmVyc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiUAoTTGlzdE1lbWJlcnNSZXNwb25zZRIgCgdtZW1iZXJzGAEgAygLMg8uYXJiZS52MS5NZW1iZXISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIokBChNVcGRhdGVNZW1iZXJSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGgoIYWdlbnRfaWQYAiABKAlCCLpIBXIDsAEBEiIKBHJvbGUYAyABKAlCFLpIEXIPUgVvd25lclIGbWVtYmVyEhUKBGV0YWcYBCABKAlCB7pIBHICGEAiNwoUVXBkYXRlTWVtYmVyUmVzcG9uc2USHwoGbWVtYmVyGAEgASgLMg8uYXJiZS52MS5NZW1iZXIiTgoTUmVtb3ZlTWVtYmVyUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhoKCGFnZW50X2lkGAIgASgJQgi6SAVyA7ABASIWChRSZW1vdmVNZW1iZXJSZXNwb25zZSLYAQoGSW52aXRlEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEgwKBHJvbGUYAyABKAkSDAoEbm90ZRgEIAEoCRIbChNjcmVhdGVkX2J5X2FnZW50X2lkGAUgASgJEhcKD2NyZWF0ZWRfYnlfbmFtZRgGIAEoCRIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKzAQoTQ3JlYXRlSW52aXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEiUKBHJvbGUYAiABKAlCF7pIFNgBAXIPUgVvd25lclIGbWVtYmVyEkAKCmV4cGlyZXNfaW4YAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CEbpIDqoBCyIFCICangEyAgg8EhYKBG5vdGUYBCABKAlCCLpIBXIDGMgBIkUKFENyZWF0ZUludml0ZVJlc3BvbnNlEh8KBmludml0ZRgBIAEoCzIPLmFyYmUudjEuSW52aXRlEgwKBHBhdGgYAiABKAkibgoSTGlzdEludml0ZXNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlAKE0xpc3RJbnZpdGVzUmVzcG9uc2USIAoHaW52aXRlcxgBIAMoCzIPLmFyYmUudjEuSW52aXRlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJJChNSZXZva2VJbnZpdGVSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFQoCaWQYAiABKAlCCbpIBnIEEAEYQCIWChRSZXZva2VJbnZpdGVSZXNwb25zZSJyChZMaXN0QXVkaXRFdmVudHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlcKF0xpc3RBdWRpdEV2ZW50c1Jlc3BvbnNlEiMKBmV2ZW50cxgBIAMoCzITLmFyYmUudjEuQXVkaXRFdmVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkilgIKCkF1ZGl0RXZlbnQSCgoCaWQYASABKAkSJgoCYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDmFjdG9yX2FnZW50X2lkGAMgASgJEhIKCmFjdG9yX2tpbmQYBCABKAkSEgoKYWN0b3JfbmFtZRgFIAEoCRILCgN2aWEYBiABKAkSEAoIa2V5X25hbWUYByABKAkSDgoGYWN0aW9uGAggASgJEhQKDHN1YmplY3Rfa2luZBgJIAEoCRISCgpzdWJqZWN0X2lkGAogASgJEhQKDHN1YmplY3RfbmFtZRgLIAEoCRIlCgdjaGFuZ2VzGAwgAygLMhQuYXJiZS52MS5BdWRpdENoYW5nZSJaCgtBdWRpdENoYW5nZRINCgVmaWVsZBgBIAEoCRITCgZiZWZvcmUYAiABKAlIAIgBARISCgVhZnRlchgDIAEoCUgBiAEBQgkKB19iZWZvcmVCCAoGX2FmdGVyIi0KEEdldEludml0ZVJlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiiwEKEUdldEludml0ZVJlc3BvbnNlEhAKCGhvdXNlX2lkGAEgASgJEhIKCmhvdXNlX25hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRISCgppbnZpdGVkX2J5GAQgASgJEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIkcKE0FjY2VwdEludml0ZVJlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAESFQoEbmFtZRgCIAEoCUIHukgEcgIYZCKdAQoUQWNjZXB0SW52aXRlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlEh0KBWFnZW50GAIgASgLMg4uYXJiZS52MS5BZ2VudBIPCgdzZXNzaW9uGAMgASgJEjYKEnNlc3Npb25fZXhwaXJlc19hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAioQEKEVdhdGNoSG91c2VSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGwoHdGhyZWFkcxgCIAEoBUIKukgHGgUYyAEoABIkCgp0aHJlYWRfaWRzGAMgAygJQhC6SA2SAQoQZCIGcgQQARhAEg8KB21lbWJlcnMYBCABKAgSDAoEYm90cxgFIAEoCBINCgVpbmJveBgGIAEoCCKbAwoSV2F0Y2hIb3VzZVJlc3BvbnNlEh8KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZUgAEiEKBnRocmVhZBgCIAEoCzIPLmFyYmUudjEuVGhyZWFkSAASIwoHc2FuZGJveBgDIAEoCzIQLmFyYmUudjEuU2FuZGJveEgAEisKC2Vudmlyb25tZW50GAQgASgLMhQuYXJiZS52MS5FbnZpcm9ubWVudEgAEiEKBm1lbWJlchgFIAEoCzIPLmFyYmUudjEuTWVtYmVySAASHQoEZ29uZRgGIAEoCzINLmFyYmUudjEuR29uZUgAEh0KBHJlc3QYByABKAsyDS5hcmJlLnYxLlJlc3RIABImCgljYXVnaHRfdXAYCCABKAsyES5hcmJlLnYxLldhdGNoaW5nSAASHwoFYWxpdmUYCSABKAsyDi5hcmJlLnYxLkFsaXZlSAASGwoDYm90GAogASgLMgwuYXJiZS52MS5Cb3RIABIfCgVpbmJveBgLIAEoCzIOLmFyYmUudjEuSW5ib3hIAEIHCgVldmVudCIgCgRHb25lEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkiGgoEUmVzdBISCgpwYWdlX3Rva2VuGAEgASgJIgoKCFdhdGNoaW5nMrsICgxIb3VzZVNlcnZpY2USSAoLQ3JlYXRlSG91c2USGy5hcmJlLnYxLkNyZWF0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuQ3JlYXRlSG91c2VSZXNwb25zZRJECghHZXRIb3VzZRIYLmFyYmUudjEuR2V0SG91c2VSZXF1ZXN0GhkuYXJiZS52MS5HZXRIb3VzZVJlc3BvbnNlIgOQAgESSgoKTGlzdEhvdXNlcxIaLmFyYmUudjEuTGlzdEhvdXNlc1JlcXVlc3QaGy5hcmJlLnYxLkxpc3RIb3VzZXNSZXNwb25zZSIDkAIBEkgKC1VwZGF0ZUhvdXNlEhsuYXJiZS52MS5VcGRhdGVIb3VzZVJlcXVlc3QaHC5hcmJlLnYxLlVwZGF0ZUhvdXNlUmVzcG9uc2USTQoLTGlzdE1lbWJlcnMSGy5hcmJlLnYxLkxpc3RNZW1iZXJzUmVxdWVzdBocLmFyYmUudjEuTGlzdE1lbWJlcnNSZXNwb25zZSIDkAIBEksKDFVwZGF0ZU1lbWJlchIcLmFyYmUudjEuVXBkYXRlTWVtYmVyUmVxdWVzdBodLmFyYmUudjEuVXBkYXRlTWVtYmVyUmVzcG9uc2USSwoMUmVtb3ZlTWVtYmVyEhwuYXJiZS52MS5SZW1vdmVNZW1iZXJSZXF1ZXN0Gh0uYXJiZS52MS5SZW1vdmVNZW1iZXJSZXNwb25zZRJLCgxDcmVhdGVJbnZpdGUSHC5hcmJlLnYxLkNyZWF0ZUludml0ZVJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZUludml0ZVJlc3BvbnNlEk0KC0xpc3RJbnZpdGVzEhsuYXJiZS52MS5MaXN0SW52aXRlc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RJbnZpdGVzUmVzcG9uc2UiA5ACARJLCgxSZXZva2VJbnZpdGUSHC5hcmJlLnYxLlJldm9rZUludml0ZVJlcXVlc3QaHS5hcmJlLnYxLlJldm9rZUludml0ZVJlc3BvbnNlEkIKCUdldEludml0ZRIZLmFyYmUudjEuR2V0SW52aXRlUmVxdWVzdBoaLmFyYmUudjEuR2V0SW52aXRlUmVzcG9uc2USSwoMQWNjZXB0SW52aXRlEhwuYXJiZS52MS5BY2NlcHRJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5BY2NlcHRJbnZpdGVSZXNwb25zZRJZCg9MaXN0QXVkaXRFdmVudHMSHy5hcmJlLnYxLkxpc3RBdWRpdEV2ZW50c1JlcXVlc3QaIC5hcmJlLnYxLkxpc3RBdWRpdEV2ZW50c1Jlc3BvbnNlIgOQAgESRwoKV2F0Y2hIb3VzZRIaLmFyYmUudjEuV2F0Y2hIb3VzZVJlcXVlc3QaGy5hcmJlLnYxLldhdGNoSG91c2VSZXNwb25zZTABQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_inbox, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * House is a tenant.
@@ -112,8 +112,8 @@ export const HouseSchema: GenMessage<House> = /*@__PURE__*/
   messageDesc(file_arbe_v1_house, 0);
 
 /**
- * HouseRetention says after how many days what is old is deleted for good. A zero field means that nothing is. An hour may pass
- * before something is deleted. Its id is then a not_found with the reason EXPIRED.
+ * HouseRetention says after how many days what is old is deleted for good, and of how much the oldest is. A zero field means that
+ * nothing is. An hour may pass before something is deleted. Its id is then a not_found with the reason EXPIRED.
  *
  * @generated from message arbe.v1.HouseRetention
  */
@@ -133,6 +133,22 @@ export type HouseRetention = Message<"arbe.v1.HouseRetention"> & {
    * @generated from field: int32 artifacts_days = 2;
    */
   artifactsDays: number;
+
+  /**
+   * How many MiB the logs of all threads may have (HouseLogs.bytes). If they have more, the threads in which nothing happened for
+   * the longest time are deleted, until the rest has no more. Threads stay as above, and so do those of the last hour; they
+   * count.
+   *
+   * @generated from field: int32 threads_mb = 3;
+   */
+  threadsMb: number;
+
+  /**
+   * How many MiB all artifacts may have. If they have more, the oldest are deleted. The files that sandboxes left stay, and count.
+   *
+   * @generated from field: int32 artifacts_mb = 4;
+   */
+  artifactsMb: number;
 };
 
 /**
@@ -592,43 +608,6 @@ export const UpdateHouseResponseSchema: GenMessage<UpdateHouseResponse> = /*@__P
   messageDesc(file_arbe_v1_house, 14);
 
 /**
- * @generated from message arbe.v1.DeleteHouseRequest
- */
-export type DeleteHouseRequest = Message<"arbe.v1.DeleteHouseRequest"> & {
-  /**
-   * @generated from field: string id = 1;
-   */
-  id: string;
-
-  /**
-   * The name of the house, to confirm that the caller means this one. Any other name is refused.
-   *
-   * @generated from field: string name = 2;
-   */
-  name: string;
-};
-
-/**
- * Describes the message arbe.v1.DeleteHouseRequest.
- * Use `create(DeleteHouseRequestSchema)` to create a new message.
- */
-export const DeleteHouseRequestSchema: GenMessage<DeleteHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 15);
-
-/**
- * @generated from message arbe.v1.DeleteHouseResponse
- */
-export type DeleteHouseResponse = Message<"arbe.v1.DeleteHouseResponse"> & {
-};
-
-/**
- * Describes the message arbe.v1.DeleteHouseResponse.
- * Use `create(DeleteHouseResponseSchema)` to create a new message.
- */
-export const DeleteHouseResponseSchema: GenMessage<DeleteHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 16);
-
-/**
  * @generated from message arbe.v1.ListMembersRequest
  */
 export type ListMembersRequest = Message<"arbe.v1.ListMembersRequest"> & {
@@ -657,7 +636,7 @@ export type ListMembersRequest = Message<"arbe.v1.ListMembersRequest"> & {
  * Use `create(ListMembersRequestSchema)` to create a new message.
  */
 export const ListMembersRequestSchema: GenMessage<ListMembersRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 17);
+  messageDesc(file_arbe_v1_house, 15);
 
 /**
  * @generated from message arbe.v1.ListMembersResponse
@@ -681,7 +660,7 @@ export type ListMembersResponse = Message<"arbe.v1.ListMembersResponse"> & {
  * Use `create(ListMembersResponseSchema)` to create a new message.
  */
 export const ListMembersResponseSchema: GenMessage<ListMembersResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 18);
+  messageDesc(file_arbe_v1_house, 16);
 
 /**
  * @generated from message arbe.v1.UpdateMemberRequest
@@ -716,7 +695,7 @@ export type UpdateMemberRequest = Message<"arbe.v1.UpdateMemberRequest"> & {
  * Use `create(UpdateMemberRequestSchema)` to create a new message.
  */
 export const UpdateMemberRequestSchema: GenMessage<UpdateMemberRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 19);
+  messageDesc(file_arbe_v1_house, 17);
 
 /**
  * @generated from message arbe.v1.UpdateMemberResponse
@@ -733,7 +712,7 @@ export type UpdateMemberResponse = Message<"arbe.v1.UpdateMemberResponse"> & {
  * Use `create(UpdateMemberResponseSchema)` to create a new message.
  */
 export const UpdateMemberResponseSchema: GenMessage<UpdateMemberResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 20);
+  messageDesc(file_arbe_v1_house, 18);
 
 /**
  * @generated from message arbe.v1.RemoveMemberRequest
@@ -755,7 +734,7 @@ export type RemoveMemberRequest = Message<"arbe.v1.RemoveMemberRequest"> & {
  * Use `create(RemoveMemberRequestSchema)` to create a new message.
  */
 export const RemoveMemberRequestSchema: GenMessage<RemoveMemberRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 21);
+  messageDesc(file_arbe_v1_house, 19);
 
 /**
  * @generated from message arbe.v1.RemoveMemberResponse
@@ -768,7 +747,7 @@ export type RemoveMemberResponse = Message<"arbe.v1.RemoveMemberResponse"> & {
  * Use `create(RemoveMemberResponseSchema)` to create a new message.
  */
 export const RemoveMemberResponseSchema: GenMessage<RemoveMemberResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 22);
+  messageDesc(file_arbe_v1_house, 20);
 
 /**
  * Invite is a link with which one person can join a house.
@@ -828,7 +807,7 @@ export type Invite = Message<"arbe.v1.Invite"> & {
  * Use `create(InviteSchema)` to create a new message.
  */
 export const InviteSchema: GenMessage<Invite> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 23);
+  messageDesc(file_arbe_v1_house, 21);
 
 /**
  * @generated from message arbe.v1.CreateInviteRequest
@@ -866,7 +845,7 @@ export type CreateInviteRequest = Message<"arbe.v1.CreateInviteRequest"> & {
  * Use `create(CreateInviteRequestSchema)` to create a new message.
  */
 export const CreateInviteRequestSchema: GenMessage<CreateInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 24);
+  messageDesc(file_arbe_v1_house, 22);
 
 /**
  * @generated from message arbe.v1.CreateInviteResponse
@@ -890,7 +869,7 @@ export type CreateInviteResponse = Message<"arbe.v1.CreateInviteResponse"> & {
  * Use `create(CreateInviteResponseSchema)` to create a new message.
  */
 export const CreateInviteResponseSchema: GenMessage<CreateInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 25);
+  messageDesc(file_arbe_v1_house, 23);
 
 /**
  * @generated from message arbe.v1.ListInvitesRequest
@@ -921,7 +900,7 @@ export type ListInvitesRequest = Message<"arbe.v1.ListInvitesRequest"> & {
  * Use `create(ListInvitesRequestSchema)` to create a new message.
  */
 export const ListInvitesRequestSchema: GenMessage<ListInvitesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 26);
+  messageDesc(file_arbe_v1_house, 24);
 
 /**
  * @generated from message arbe.v1.ListInvitesResponse
@@ -945,7 +924,7 @@ export type ListInvitesResponse = Message<"arbe.v1.ListInvitesResponse"> & {
  * Use `create(ListInvitesResponseSchema)` to create a new message.
  */
 export const ListInvitesResponseSchema: GenMessage<ListInvitesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 27);
+  messageDesc(file_arbe_v1_house, 25);
 
 /**
  * @generated from message arbe.v1.RevokeInviteRequest
@@ -967,7 +946,7 @@ export type RevokeInviteRequest = Message<"arbe.v1.RevokeInviteRequest"> & {
  * Use `create(RevokeInviteRequestSchema)` to create a new message.
  */
 export const RevokeInviteRequestSchema: GenMessage<RevokeInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 28);
+  messageDesc(file_arbe_v1_house, 26);
 
 /**
  * @generated from message arbe.v1.RevokeInviteResponse
@@ -980,7 +959,7 @@ export type RevokeInviteResponse = Message<"arbe.v1.RevokeInviteResponse"> & {
  * Use `create(RevokeInviteResponseSchema)` to create a new message.
  */
 export const RevokeInviteResponseSchema: GenMessage<RevokeInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 29);
+  messageDesc(file_arbe_v1_house, 27);
 
 /**
  * @generated from message arbe.v1.ListAuditEventsRequest
@@ -1011,7 +990,7 @@ export type ListAuditEventsRequest = Message<"arbe.v1.ListAuditEventsRequest"> &
  * Use `create(ListAuditEventsRequestSchema)` to create a new message.
  */
 export const ListAuditEventsRequestSchema: GenMessage<ListAuditEventsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 30);
+  messageDesc(file_arbe_v1_house, 28);
 
 /**
  * @generated from message arbe.v1.ListAuditEventsResponse
@@ -1035,7 +1014,7 @@ export type ListAuditEventsResponse = Message<"arbe.v1.ListAuditEventsResponse">
  * Use `create(ListAuditEventsResponseSchema)` to create a new message.
  */
 export const ListAuditEventsResponseSchema: GenMessage<ListAuditEventsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 31);
+  messageDesc(file_arbe_v1_house, 29);
 
 /**
  * AuditEvent says that somebody changed something in the administration of a house. The names are those of that time.
@@ -1126,7 +1105,7 @@ export type AuditEvent = Message<"arbe.v1.AuditEvent"> & {
  * Use `create(AuditEventSchema)` to create a new message.
  */
 export const AuditEventSchema: GenMessage<AuditEvent> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 32);
+  messageDesc(file_arbe_v1_house, 30);
 
 /**
  * AuditChange is a field that was set or changed.
@@ -1158,7 +1137,7 @@ export type AuditChange = Message<"arbe.v1.AuditChange"> & {
  * Use `create(AuditChangeSchema)` to create a new message.
  */
 export const AuditChangeSchema: GenMessage<AuditChange> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 33);
+  messageDesc(file_arbe_v1_house, 31);
 
 /**
  * @generated from message arbe.v1.GetInviteRequest
@@ -1175,7 +1154,7 @@ export type GetInviteRequest = Message<"arbe.v1.GetInviteRequest"> & {
  * Use `create(GetInviteRequestSchema)` to create a new message.
  */
 export const GetInviteRequestSchema: GenMessage<GetInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 34);
+  messageDesc(file_arbe_v1_house, 32);
 
 /**
  * @generated from message arbe.v1.GetInviteResponse
@@ -1216,7 +1195,7 @@ export type GetInviteResponse = Message<"arbe.v1.GetInviteResponse"> & {
  * Use `create(GetInviteResponseSchema)` to create a new message.
  */
 export const GetInviteResponseSchema: GenMessage<GetInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 35);
+  messageDesc(file_arbe_v1_house, 33);
 
 /**
  * @generated from message arbe.v1.AcceptInviteRequest
@@ -1240,7 +1219,7 @@ export type AcceptInviteRequest = Message<"arbe.v1.AcceptInviteRequest"> & {
  * Use `create(AcceptInviteRequestSchema)` to create a new message.
  */
 export const AcceptInviteRequestSchema: GenMessage<AcceptInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 36);
+  messageDesc(file_arbe_v1_house, 34);
 
 /**
  * @generated from message arbe.v1.AcceptInviteResponse
@@ -1279,7 +1258,7 @@ export type AcceptInviteResponse = Message<"arbe.v1.AcceptInviteResponse"> & {
  * Use `create(AcceptInviteResponseSchema)` to create a new message.
  */
 export const AcceptInviteResponseSchema: GenMessage<AcceptInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 37);
+  messageDesc(file_arbe_v1_house, 35);
 
 /**
  * WatchHouseRequest names what to watch in addition to the house itself.
@@ -1336,7 +1315,7 @@ export type WatchHouseRequest = Message<"arbe.v1.WatchHouseRequest"> & {
  * Use `create(WatchHouseRequestSchema)` to create a new message.
  */
 export const WatchHouseRequestSchema: GenMessage<WatchHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 38);
+  messageDesc(file_arbe_v1_house, 36);
 
 /**
  * @generated from message arbe.v1.WatchHouseResponse
@@ -1433,7 +1412,7 @@ export type WatchHouseResponse = Message<"arbe.v1.WatchHouseResponse"> & {
  * Use `create(WatchHouseResponseSchema)` to create a new message.
  */
 export const WatchHouseResponseSchema: GenMessage<WatchHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 39);
+  messageDesc(file_arbe_v1_house, 37);
 
 /**
  * Gone identifies a row.
@@ -1461,7 +1440,7 @@ export type Gone = Message<"arbe.v1.Gone"> & {
  * Use `create(GoneSchema)` to create a new message.
  */
 export const GoneSchema: GenMessage<Gone> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 40);
+  messageDesc(file_arbe_v1_house, 38);
 
 /**
  * Rest is the rest of the list of threads.
@@ -1482,7 +1461,7 @@ export type Rest = Message<"arbe.v1.Rest"> & {
  * Use `create(RestSchema)` to create a new message.
  */
 export const RestSchema: GenMessage<Rest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 41);
+  messageDesc(file_arbe_v1_house, 39);
 
 /**
  * @generated from message arbe.v1.Watching
@@ -1495,7 +1474,7 @@ export type Watching = Message<"arbe.v1.Watching"> & {
  * Use `create(WatchingSchema)` to create a new message.
  */
 export const WatchingSchema: GenMessage<Watching> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 42);
+  messageDesc(file_arbe_v1_house, 40);
 
 /**
  * HouseService manages houses, the tenants of an installation. A house owns everything in it, and is the only privacy
@@ -1544,20 +1523,6 @@ export const HouseService: GenService<{
     methodKind: "unary";
     input: typeof UpdateHouseRequestSchema;
     output: typeof UpdateHouseResponseSchema;
-  },
-  /**
-   * DeleteHouse deletes a house for good, with everything in it: threads and their logs, bots, environments, secrets,
-   * artifacts. Owners only. At once, nobody is in the house any more, and its API keys are revoked. Its sandboxes are destroyed
-   * without saving their files, and then the rest is deleted; this takes as long as their providers need. The operator of the
-   * server keeps a record of the names of the house and of its deleter. The first house of an installation cannot be deleted;
-   * the error is a failed_precondition. Deleting a house that is gone succeeds.
-   *
-   * @generated from rpc arbe.v1.HouseService.DeleteHouse
-   */
-  deleteHouse: {
-    methodKind: "unary";
-    input: typeof DeleteHouseRequestSchema;
-    output: typeof DeleteHouseResponseSchema;
   },
   /**
    * ListMembers returns the members of a house with their roles, oldest member first.
