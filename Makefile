@@ -83,7 +83,7 @@ test: prerequisites build ts web/axe/node_modules agents ## Run every test, race
 
 .PHONY: upgrade-test
 upgrade-test: prerequisites ## Test a rolling upgrade from the version before, or OLDER=COMMIT, with servers of both on one database
-	@ARBE_TEST_OLDER=$(or $(OLDER),before) ARBE_TEST_OLDER_DIR=$(TOOLS)/older go run ./db/dbtest/gotest -timeout 4m -run '^TestARollingUpgrade$$' ./internal/server
+	@ARBE_TEST_OLDER=$(or $(OLDER),before) ARBE_TEST_OLDER_DIR=$(TOOLS)/older go run ./db/dbtest/gotest -timeout 9m -run '^TestARollingUpgrade$$' ./internal/server
 
 .PHONY: race
 race: prerequisites build web/axe/node_modules agents ## Run every Go test with the race detector
