@@ -70,7 +70,7 @@ CLIENT := github.com/arbe-dev/arbe/proto
 # with it. The packages whose tests take longest come first, so that none of them is left alone at the end.
 RACED := ./internal/dispatch ./internal/command ./internal/jobs ./internal/fair ./web/transcript ./web/guard \
 	./internal/sandbox ./internal/sandbox/local/... ./internal/server ./internal/rpc ./internal/model ./internal/door ./internal/turn ./db/... \
-	./internal/auth/... ./internal/secret/... ./internal/stream/... ./internal/live ./internal/subscription ./internal/httpd \
+	./internal/auth/... ./internal/secret/... ./internal/stream/... ./internal/live ./internal/push ./internal/subscription ./internal/httpd \
 	./internal/blob/... ./internal/outbound ./internal/logging $(CLIENT)/arbe
 
 # Fuzz targets run with their seeds and what was found before, as tests. make fuzz mutates.

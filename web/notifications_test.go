@@ -66,6 +66,34 @@ func TestAReaderChoosesHowTheyAreTold(t *testing.T) {
 	contains(t, page, `value="daily" disabled`, "No login provider has verified an address")
 }
 
+// serviceWorker returns the browser's id of the registered service worker.
+func (b *tab) serviceWorker() serviceworker.RegistrationID {
+	b.t.Helper()
+	registered := make(chan serviceworker.RegistrationID, 1)
+	err := chromedp.Listen(b.ctx, func(event any) {
+		e, ok := event.(*serviceworker.EventWorkerRegistrationUpdated)
+		if !ok {
+			return
+		}
+		for _, r := range e.Registrations {
+			if strings.HasPrefix(r.ScopeURL, b.base) && len(registered) == 0 {
+				registered <- r.RegistrationID
+			}
+		}
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	call(b, serviceworker.Enable, cdp.Empty{})
+	select {
+	case id := <-registered:
+		return id
+	case <-time.After(patience):
+		b.t.Fatal("the browser names no service worker")
+	}
+	return ""
+}
+
 func TestAServiceWorkerShowsWhatIsPushed(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -91,34 +119,13 @@ func TestAServiceWorkerShowsWhatIsPushed(t *testing.T) {
 		t.Errorf("it added %v", p)
 	}
 
-	registered := make(chan string, 1)
-	err := chromedp.Listen(b.ctx, func(event any) {
-		e, ok := event.(*serviceworker.EventWorkerRegistrationUpdated)
-		if !ok {
-			return
-		}
-		for _, r := range e.Registrations {
-			if strings.HasPrefix(r.ScopeURL, b.base) && len(registered) == 0 {
-				registered <- string(r.RegistrationID)
-			}
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	call(b, serviceworker.Enable, cdp.Empty{})
-	id := ""
-	select {
-	case id = <-registered:
-	case <-time.After(patience):
-		t.Fatal("the browser names no service worker")
-	}
+	id := b.serviceWorker()
 	// shows delivers a message, and waits until a notification is shown. Deliveries may be lost while the worker is busy, and a repeated
 	// one replaces the first.
 	shows := func(data, want string) {
 		t.Helper()
 		for range 60 {
-			call(b, serviceworker.DeliverPushMessage, serviceworker.DeliverPushMessageParams{Origin: b.base, RegistrationID: serviceworker.RegistrationID(id), Data: data})
+			call(b, serviceworker.DeliverPushMessage, serviceworker.DeliverPushMessageParams{Origin: b.base, RegistrationID: id, Data: data})
 			found, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](`new Promise(async done => {
 				const worker = await navigator.serviceWorker.ready
 				for (const end = Date.now() + 2000; Date.now() < end; await new Promise(next => setTimeout(next, 20))) {
