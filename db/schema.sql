@@ -23,6 +23,25 @@ CREATE FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, 
   select public.notice(public.current_house(), p_thread, p_agents, p_kind, p_seq)
 $$;
 
+CREATE FUNCTION public.add_push_device(p_endpoint bytea, p_sealed bytea, p_session bytea, p_name text, p_most integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+declare
+  me    uuid := current_agent();
+  added text;
+begin
+  perform from agents where id = me for update;
+  delete from push_devices where endpoint = p_endpoint and agent_id <> me;
+  if (select count(*) from push_devices d where d.agent_id = me and d.endpoint <> p_endpoint) >= p_most then
+    return null;
+  end if;
+  insert into push_devices as d (agent_id, endpoint, sealed, session, name) values (me, p_endpoint, p_sealed, p_session, left(p_name, 100))
+    on conflict (endpoint) do update set sealed = excluded.sealed, session = excluded.session, name = excluded.name, failures = 0, not_before = now()
+    returning d.id into added;
+  return added;
+end $$;
+
 CREATE FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'public', 'pg_temp'
@@ -427,12 +446,14 @@ begin
     select t.house_id, t.reserved_micros, t.reserved_micros from public.turns t where t.ended_at is null and t.reserved_micros > 0
     union all
     select r.house_id, r.reserved_micros, r.reserved_micros from public.run_calls r where r.ended_at is null and r.lapses_at > now() and r.reserved_micros > 0
+    union all
+    select d.id, d.charged_micros, 0 from public.deleted_houses d where d.charged_on = (now() at time zone 'utc')::date
   )
   select coalesce(sum(u.micros), 0)::bigint,
-    coalesce(sum(u.micros) filter (where h.id = public.current_house()
-      or h.belongs_to = (select own.belongs_to from public.houses own where own.id = public.current_house())), 0)::bigint,
+    coalesce(sum(u.micros) filter (where u.house_id = public.current_house()
+      or coalesce(d.belonged_to, h.belongs_to) = (select own.belongs_to from public.houses own where own.id = public.current_house())), 0)::bigint,
     coalesce(sum(u.reserved), 0)::bigint
-  from used u join public.houses h on h.id = u.house_id;
+  from used u left join public.houses h on h.id = u.house_id left join public.deleted_houses d on d.id = u.house_id;
 end $$;
 
 CREATE FUNCTION public.chat_of(p_text text) RETURNS json
@@ -458,6 +479,54 @@ begin
       and (p_handles is null or e.payload::text like '%\\u00%' or e.payload::text like '%"reply_to"%' and e.payload::text not like '%"turn"%'
         or e.payload::text like '%@%' and lower(e.payload::text collate "C") like any (array(select '%@' || h || '%' from unnest(p_handles) h)))
     order by e.seq limit p_most;
+end $$;
+
+CREATE FUNCTION public.claim_digests(p_wait interval, p_lease interval, p_most integer) RETURNS TABLE(agent_id uuid, email text, until timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  with due as materialized (
+    select s.agent_id, i.email from notification_settings s
+      join agents g on g.id = s.agent_id and g.kind = 'human'
+      join lateral (select l.email from login_identities l where l.agent_id = s.agent_id and l.email <> '' order by l.created_at desc limit 1) i on true
+      where s.digest <> 'off' and s.not_before <= now()
+        and coalesce(s.mailed_at, '-infinity') <= now() - case s.digest when 'hourly' then interval '1 hour' else interval '1 day' end
+        and exists (select from members m where m.agent_id = s.agent_id
+          and has_news(m.house_id, m.agent_id, coalesce(s.mail_position, '-infinity'), now() - p_wait))
+  ), claimed as (
+    update notification_settings s set not_before = now() + p_lease
+      where s.agent_id in (select f.agent_id from notification_settings f where f.agent_id in (select due.agent_id from due) and f.not_before <= now()
+        order by f.not_before, f.agent_id limit p_most for update skip locked)
+      returning s.agent_id
+  )
+  select c.agent_id, due.email, now() - p_wait from claimed c join due on due.agent_id = c.agent_id;
+end $$;
+
+CREATE FUNCTION public.claim_push_devices(p_wait interval, p_lease interval, p_most integer) RETURNS TABLE(id text, agent_id uuid, house_id text, sealed bytea, failures integer, until timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  with due as materialized (
+    select d.id, m.house_id from push_devices d
+      join agents g on g.id = d.agent_id and g.kind = 'human'
+      join members m on m.agent_id = d.agent_id
+      left join push_positions p on p.house_id = m.house_id and p.device_id = d.id
+      where d.not_before <= now()
+        and (d.session is null or exists (select from login_sessions s where s.hash = d.session and s.expires_at > now()))
+        and has_news(m.house_id, m.agent_id, coalesce(p.at, d.created_at), now() - p_wait)
+  ), claimed as (
+    update push_devices d set not_before = now() + p_lease
+      where d.id in (select f.id from push_devices f where f.id in (select due.id from due) and f.not_before <= now()
+        order by f.not_before, f.id limit p_most for update skip locked)
+      returning d.id, d.agent_id, d.sealed, d.failures
+  )
+  select c.id, c.agent_id, due.house_id, c.sealed, c.failures, now() - p_wait from claimed c join due on due.id = c.id order by c.id, due.house_id;
 end $$;
 
 CREATE FUNCTION public.close_own_stream(p_id bigint) RETURNS void
@@ -951,17 +1020,21 @@ CREATE TABLE public.threads (
     people uuid[],
     awaited_until timestamp with time zone,
     overdue boolean DEFAULT false NOT NULL,
+    model text DEFAULT ''::text NOT NULL,
+    think text DEFAULT ''::text NOT NULL,
     CONSTRAINT threads_approvals_check CHECK ((approvals >= 0)),
     CONSTRAINT threads_check CHECK ((((agent_id IS NULL) AND (status = ANY (ARRAY['open'::text, 'closed'::text]))) OR ((agent_id IS NOT NULL) AND (status = ANY (ARRAY['idle'::text, 'running'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))))),
     CONSTRAINT threads_check1 CHECK ((num_nonnulls(parent_thread_id, parent_agent_id) <= 1)),
     CONSTRAINT threads_check2 CHECK (((forked_from_id IS NULL) OR (forked_at_seq IS NOT NULL))),
     CONSTRAINT threads_forked_at_seq_check CHECK ((forked_at_seq >= 0)),
+    CONSTRAINT threads_model_check CHECK ((length(model) <= 300)),
     CONSTRAINT threads_people_check CHECK (((cardinality(people) >= 1) AND (cardinality(people) <= 2))),
     CONSTRAINT threads_run_cost_check CHECK ((run_cost >= 0)),
     CONSTRAINT threads_run_epoch_check CHECK ((run_epoch >= 0)),
     CONSTRAINT threads_run_from_check CHECK ((run_from >= 0)),
     CONSTRAINT threads_run_through_check CHECK ((run_through >= 0)),
-    CONSTRAINT threads_runs_are_driven CHECK (((run_epoch = 0) OR (agent_id IS NOT NULL)))
+    CONSTRAINT threads_runs_are_driven CHECK (((run_epoch = 0) OR (agent_id IS NOT NULL))),
+    CONSTRAINT threads_think_check CHECK ((think = ANY (ARRAY[''::text, 'off'::text, 'low'::text, 'medium'::text, 'high'::text])))
 );
 
 COMMENT ON TABLE public.threads IS 'A conversation. This row describes it; its stream records what happened.';
@@ -1021,6 +1094,10 @@ COMMENT ON COLUMN public.threads.people IS 'The people for whom a direct message
 COMMENT ON COLUMN public.threads.awaited_until IS 'Until when who delegated it waits for the end of its run. Null: as long as it takes, or its last run has ended.';
 
 COMMENT ON COLUMN public.threads.overdue IS 'That time has passed, and who delegated it was told: the end of the run wakes nobody any more.';
+
+COMMENT ON COLUMN public.threads.model IS 'The model of the bots that work in the thread, as provider/model; empty if each uses its own.';
+
+COMMENT ON COLUMN public.threads.think IS 'How hard that model thinks; empty for the setting of each bot.';
 
 CREATE FUNCTION public.excess_threads(p_house text, p_before timestamp with time zone, p_bytes bigint) RETURNS TABLE(id text, active_at timestamp with time zone, threads bigint, bytes bigint)
     LANGUAGE sql STABLE
@@ -1143,6 +1220,30 @@ CREATE FUNCTION public.forget_blob(p_house text, p_id text) RETURNS void
     AS $$
   delete from blob_garbage where house_id_of_key = p_house and id = p_id and due_at <= now()
 $$;
+
+CREATE FUNCTION public.forget_house() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+declare
+  today constant date := (now() at time zone 'utc')::date;
+begin
+  update deleted_houses d set emptied_at = now(), charged_on = today,
+      charged_micros = (select coalesce(sum(s.charged_micros), 0) from spending s where s.house_id = d.id and s.day = today)
+    where d.id = current_house() and d.emptied_at is null;
+  if found then
+    delete from houses where id = current_house();
+  end if;
+end $$;
+
+CREATE FUNCTION public.has_news(p_house text, p_agent uuid, p_since timestamp with time zone, p_until timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+begin
+  return exists (select from notices n where n.house_id = p_house and n.agent_id = p_agent and n.at > p_since and n.at <= p_until)
+    or exists (select from approvals a where a.house_id = p_house and a.state = 'open' and a.asked_at > p_since and a.asked_at <= p_until);
+end $$;
 
 CREATE FUNCTION public.has_secret(p_name text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1315,6 +1416,14 @@ CREATE FUNCTION public.invite_of(p_hash bytea) RETURNS TABLE(invite_id text, hou
     where i.hash = p_hash
 $$;
 
+CREATE FUNCTION public.is_first_house() RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return public.current_house() = (select h.id from public.houses h order by h.created_at, h.id limit 1);
+end $$;
+
 CREATE FUNCTION public.lineage(p_stream bigint) RETURNS TABLE(id bigint, first bigint, before bigint)
     LANGUAGE sql STABLE
     BEGIN ATOMIC
@@ -1447,6 +1556,17 @@ CREATE FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp wi
     AS $$
   update api_keys k set last_used_at = greatest(k.last_used_at, u.time) from unnest(p_hashes, p_times) u (hash, time) where k.hash = u.hash
 $$;
+
+CREATE FUNCTION public.note_deleted_house() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+begin
+  insert into deleted_houses (id, name, deleted_by, deleted_by_name, belonged_to)
+  select h.id, h.name, a.id, coalesce(a.name, ''), h.belongs_to
+    from houses h join agents a on a.id = current_agent() where h.id = current_house()
+  on conflict do nothing;
+end $$;
 
 CREATE FUNCTION public.note_sessions_used(p_hashes bytea[], p_times timestamp with time zone[], p_clients text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -2382,6 +2502,26 @@ COMMENT ON TABLE public.decisions IS 'One row per thread: the cursor of dispatch
 
 COMMENT ON COLUMN public.decisions.decided IS 'Each entry up to this position has had its decision. What a fork inherited was decided in its source.';
 
+CREATE TABLE public.deleted_houses (
+    id text NOT NULL,
+    name text NOT NULL,
+    deleted_at timestamp with time zone DEFAULT now() NOT NULL,
+    deleted_by uuid,
+    deleted_by_name text NOT NULL,
+    belonged_to uuid,
+    emptied_at timestamp with time zone,
+    charged_on date,
+    charged_micros bigint DEFAULT 0 NOT NULL
+);
+
+COMMENT ON TABLE public.deleted_houses IS 'The houses that owners deleted, with the names of that time.';
+
+COMMENT ON COLUMN public.deleted_houses.belonged_to IS 'The person whose quotas the house used, see houses.belongs_to.';
+
+COMMENT ON COLUMN public.deleted_houses.emptied_at IS 'When nothing of it was left; null until then.';
+
+COMMENT ON COLUMN public.deleted_houses.charged_micros IS 'What it spent on the day charged_on with keys of the installation. Otherwise nobody would have to pay for a house that is deleted.';
+
 CREATE TABLE public.device_login_guesses (
     agent_id uuid NOT NULL,
     since timestamp with time zone DEFAULT now() NOT NULL,
@@ -2870,6 +3010,30 @@ COMMENT ON TABLE public.notices IS 'What in a thread is for one member: they wer
 
 COMMENT ON COLUMN public.notices.first_seq IS 'The first such entry that they had not read when it was written.';
 
+CREATE TABLE public.notification_settings (
+    agent_id uuid NOT NULL,
+    digest text DEFAULT 'off'::text NOT NULL,
+    quiet_from integer,
+    quiet_to integer,
+    zone text DEFAULT ''::text NOT NULL,
+    mailed_at timestamp with time zone,
+    mail_position timestamp with time zone,
+    not_before timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT notification_settings_check CHECK (((quiet_from IS NULL) = (quiet_to IS NULL))),
+    CONSTRAINT notification_settings_digest_check CHECK ((digest = ANY (ARRAY['off'::text, 'hourly'::text, 'daily'::text]))),
+    CONSTRAINT notification_settings_quiet_from_check CHECK (((quiet_from >= 0) AND (quiet_from <= 1439))),
+    CONSTRAINT notification_settings_quiet_to_check CHECK (((quiet_to >= 0) AND (quiet_to <= 1439))),
+    CONSTRAINT notification_settings_zone_check CHECK ((length(zone) <= 64))
+);
+
+COMMENT ON TABLE public.notification_settings IS 'How a person wants to be told. No row: on their devices, at any time, and by no mail.';
+
+COMMENT ON COLUMN public.notification_settings.quiet_from IS 'The first minute of the day, in the zone, at which nothing is sent. The hours end before quiet_to, perhaps on the next day.';
+
+COMMENT ON COLUMN public.notification_settings.mail_position IS 'What needed them before this was considered for a mail.';
+
+COMMENT ON COLUMN public.notification_settings.not_before IS 'Their mail is not considered before this: they have quiet hours, a server is writing it, or one could not send it.';
+
 CREATE TABLE public.placed_files (
     house_id text NOT NULL,
     sandbox_id text NOT NULL,
@@ -2893,6 +3057,39 @@ CREATE TABLE public.producers (
 COMMENT ON TABLE public.producers IS 'The last append of each idempotent producer of a stream.';
 
 COMMENT ON COLUMN public.producers.closed IS 'Whether that append closed the stream.';
+
+CREATE TABLE public.push_devices (
+    id text DEFAULT public.generate_short_id() NOT NULL,
+    agent_id uuid NOT NULL,
+    endpoint bytea NOT NULL,
+    sealed bytea NOT NULL,
+    session bytea,
+    name text DEFAULT ''::text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    told_at timestamp with time zone,
+    failures integer DEFAULT 0 NOT NULL,
+    not_before timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT push_devices_endpoint_check CHECK ((length(endpoint) = 32)),
+    CONSTRAINT push_devices_name_check CHECK ((length(name) <= 100)),
+    CONSTRAINT push_devices_sealed_check CHECK ((length(sealed) <= 4096))
+);
+
+COMMENT ON TABLE public.push_devices IS 'The browsers in which a person wants notifications.';
+
+COMMENT ON COLUMN public.push_devices.endpoint IS 'The hash of the address at the push service. Whoever knows the address may send, so it is sealed, with the device''s keys.';
+
+COMMENT ON COLUMN public.push_devices.session IS 'The session of the browser. The device goes with it, so that nobody reads notifications after they logged out. Null if it was added with an API key.';
+
+COMMENT ON COLUMN public.push_devices.not_before IS 'Nothing is sent before this: the person has quiet hours, a server is sending, or the push service has refused for now.';
+
+CREATE TABLE public.push_positions (
+    house_id text NOT NULL,
+    agent_id uuid NOT NULL,
+    device_id text NOT NULL,
+    at timestamp with time zone NOT NULL
+);
+
+COMMENT ON TABLE public.push_positions IS 'What needed a member before this time was told to their device. No row: nothing since the device was added.';
 
 CREATE TABLE public.reactions (
     house_id text NOT NULL,
@@ -3230,6 +3427,8 @@ CREATE VIEW public.thread_heads WITH (security_invoker='true') AS
     t.people,
     t.awaited_until,
     t.overdue,
+    t.model,
+    t.think,
     COALESCE(e.seq, (0)::bigint) AS tail,
     COALESCE(
         CASE
@@ -3493,6 +3692,9 @@ ALTER TABLE ONLY public.decisions
 ALTER TABLE ONLY public.decisions
     ADD CONSTRAINT decisions_pkey PRIMARY KEY (stream_id);
 
+ALTER TABLE ONLY public.deleted_houses
+    ADD CONSTRAINT deleted_houses_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.device_login_guesses
     ADD CONSTRAINT device_login_guesses_pkey PRIMARY KEY (agent_id);
 
@@ -3679,11 +3881,23 @@ ALTER TABLE ONLY public.model_endpoints
 ALTER TABLE ONLY public.notices
     ADD CONSTRAINT notices_pkey PRIMARY KEY (house_id, agent_id, thread_id, kind);
 
+ALTER TABLE ONLY public.notification_settings
+    ADD CONSTRAINT notification_settings_pkey PRIMARY KEY (agent_id);
+
 ALTER TABLE ONLY public.placed_files
     ADD CONSTRAINT placed_files_pkey PRIMARY KEY (sandbox_id, artifact_id);
 
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_pkey PRIMARY KEY (stream_id, name);
+
+ALTER TABLE ONLY public.push_devices
+    ADD CONSTRAINT push_devices_endpoint_key UNIQUE (endpoint);
+
+ALTER TABLE ONLY public.push_devices
+    ADD CONSTRAINT push_devices_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.push_positions
+    ADD CONSTRAINT push_positions_pkey PRIMARY KEY (house_id, device_id);
 
 ALTER TABLE ONLY public.reactions
     ADD CONSTRAINT reactions_pkey PRIMARY KEY (stream_id, seq, agent_id);
@@ -3814,6 +4028,12 @@ CREATE INDEX blob_garbage_due_at_idx ON public.blob_garbage USING btree (due_at)
 
 CREATE INDEX chat_edits_by_thread ON public.chat_edits USING btree (house_id, thread_id);
 
+CREATE INDEX deleted_houses_by_charge ON public.deleted_houses USING btree (charged_on) WHERE (charged_on IS NOT NULL);
+
+CREATE INDEX deleted_houses_by_deleter ON public.deleted_houses USING btree (deleted_by);
+
+CREATE INDEX deleted_houses_by_person ON public.deleted_houses USING btree (belonged_to);
+
 CREATE INDEX device_logins_agent_id_idx ON public.device_logins USING btree (agent_id);
 
 CREATE INDEX device_logins_expires_at_idx ON public.device_logins USING btree (expires_at);
@@ -3892,9 +4112,19 @@ CREATE INDEX model_calls_by_house ON public.model_calls USING btree (house_id, m
 
 CREATE INDEX notices_house_id_thread_id_idx ON public.notices USING btree (house_id, thread_id);
 
+CREATE INDEX notices_newest ON public.notices USING btree (house_id, agent_id, at);
+
 CREATE INDEX placed_files_house_id_artifact_id_idx ON public.placed_files USING btree (house_id, artifact_id);
 
 CREATE INDEX producers_house_id_stream_id_idx ON public.producers USING btree (house_id, stream_id);
+
+CREATE INDEX push_devices_agent_id_idx ON public.push_devices USING btree (agent_id);
+
+CREATE INDEX push_devices_session_idx ON public.push_devices USING btree (session);
+
+CREATE INDEX push_positions_device_id_idx ON public.push_positions USING btree (device_id);
+
+CREATE INDEX push_positions_house_id_agent_id_idx ON public.push_positions USING btree (house_id, agent_id);
 
 CREATE INDEX reactions_by_agent ON public.reactions USING btree (agent_id);
 
@@ -4307,6 +4537,12 @@ ALTER TABLE ONLY public.chat_edits
 ALTER TABLE ONLY public.decisions
     ADD CONSTRAINT decisions_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.deleted_houses
+    ADD CONSTRAINT deleted_houses_belonged_to_fkey FOREIGN KEY (belonged_to) REFERENCES public.agents(id) ON DELETE SET NULL;
+
+ALTER TABLE ONLY public.deleted_houses
+    ADD CONSTRAINT deleted_houses_deleted_by_fkey FOREIGN KEY (deleted_by) REFERENCES public.agents(id) ON DELETE SET NULL;
+
 ALTER TABLE ONLY public.device_login_guesses
     ADD CONSTRAINT device_login_guesses_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
 
@@ -4391,6 +4627,9 @@ ALTER TABLE ONLY public.notices
 ALTER TABLE ONLY public.notices
     ADD CONSTRAINT notices_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.notification_settings
+    ADD CONSTRAINT notification_settings_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.placed_files
     ADD CONSTRAINT placed_files_house_id_artifact_id_fkey FOREIGN KEY (house_id, artifact_id) REFERENCES public.artifacts(house_id, id) ON DELETE CASCADE;
 
@@ -4399,6 +4638,18 @@ ALTER TABLE ONLY public.placed_files
 
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_house_id_stream_id_fkey FOREIGN KEY (house_id, stream_id) REFERENCES public.streams(house_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.push_devices
+    ADD CONSTRAINT push_devices_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.push_devices
+    ADD CONSTRAINT push_devices_session_fkey FOREIGN KEY (session) REFERENCES public.login_sessions(hash) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.push_positions
+    ADD CONSTRAINT push_positions_device_id_fkey FOREIGN KEY (device_id) REFERENCES public.push_devices(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.push_positions
+    ADD CONSTRAINT push_positions_house_id_agent_id_fkey FOREIGN KEY (house_id, agent_id) REFERENCES public.members(house_id, agent_id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.reactions
     ADD CONSTRAINT reactions_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
@@ -4577,6 +4828,8 @@ ALTER TABLE public.model_endpoints ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.notices ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.notification_settings ENABLE ROW LEVEL SECURITY;
+
 CREATE POLICY own ON public.expired FOR SELECT TO arbe_app USING (((public.current_house() IS NULL) AND (EXISTS ( SELECT
    FROM public.members m
   WHERE ((m.house_id = expired.house_id) AND (m.agent_id = public.current_agent()))))));
@@ -4595,11 +4848,19 @@ CREATE POLICY own ON public.login_sessions TO arbe_app USING ((agent_id = public
 
 CREATE POLICY own ON public.members FOR SELECT TO arbe_app USING ((agent_id = public.current_agent()));
 
+CREATE POLICY own ON public.notification_settings TO arbe_app USING ((agent_id = public.current_agent()));
+
+CREATE POLICY own ON public.push_devices TO arbe_app USING ((agent_id = public.current_agent()));
+
 CREATE POLICY own_name ON public.agents FOR UPDATE TO arbe_app USING (((kind = 'human'::text) AND (id = public.current_agent())));
 
 ALTER TABLE public.placed_files ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.producers ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.push_devices ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.push_positions ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.reactions ENABLE ROW LEVEL SECURITY;
 
@@ -4701,6 +4962,8 @@ CREATE POLICY tenant ON public.placed_files TO arbe_app USING ((house_id = ( SEL
 
 CREATE POLICY tenant ON public.producers TO arbe_app USING ((house_id = public.current_house()));
 
+CREATE POLICY tenant ON public.push_positions TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house))) WITH CHECK (((house_id = ( SELECT public.current_house() AS current_house)) AND (agent_id = public.current_agent())));
+
 CREATE POLICY tenant ON public.reactions TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house)));
 
 CREATE POLICY tenant ON public.readings TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house))) WITH CHECK (((house_id = ( SELECT public.current_house() AS current_house)) AND (agent_id = public.current_agent())));
@@ -4753,6 +5016,9 @@ GRANT ALL ON FUNCTION public.active_turns(p_older interval) TO arbe_app;
 REVOKE ALL ON FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, p_seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, p_seq bigint) TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.add_push_device(p_endpoint bytea, p_sealed bytea, p_session bytea, p_name text, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.add_push_device(p_endpoint bytea, p_sealed bytea, p_session bytea, p_name text, p_most integer) TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) TO arbe_app;
 
@@ -4804,6 +5070,12 @@ REVOKE ALL ON FUNCTION public.chat_of(p_text text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.chats_between(p_stream bigint, p_behind bigint, p_upto bigint, p_handles text[], p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.chats_between(p_stream bigint, p_behind bigint, p_upto bigint, p_handles text[], p_most integer) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.claim_digests(p_wait interval, p_lease interval, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.claim_digests(p_wait interval, p_lease interval, p_most integer) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.claim_push_devices(p_wait interval, p_lease interval, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.claim_push_devices(p_wait interval, p_lease interval, p_most integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.close_own_stream(p_id bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.close_own_stream(p_id bigint) TO arbe_app;
@@ -4912,6 +5184,11 @@ GRANT ALL ON FUNCTION public.find_entries(p_words text, p_from text, p_in text, 
 REVOKE ALL ON FUNCTION public.forget_blob(p_house text, p_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.forget_blob(p_house text, p_id text) TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.forget_house() FROM PUBLIC;
+GRANT ALL ON FUNCTION public.forget_house() TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.has_news(p_house text, p_agent uuid, p_since timestamp with time zone, p_until timestamp with time zone) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION public.has_secret(p_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.has_secret(p_name text) TO arbe_app;
 
@@ -4947,6 +5224,9 @@ GRANT ALL ON FUNCTION public.inherited_entries(p_stream bigint, p_ids text[]) TO
 REVOKE ALL ON FUNCTION public.invite_of(p_hash bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.invite_of(p_hash bytea) TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.is_first_house() FROM PUBLIC;
+GRANT ALL ON FUNCTION public.is_first_house() TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.lineage(p_stream bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.lineage(p_stream bigint) TO arbe_app;
 
@@ -4972,6 +5252,9 @@ GRANT ALL ON FUNCTION public.money_lacks(p_micros bigint, p_installation bigint,
 
 REVOKE ALL ON FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp with time zone[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp with time zone[]) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.note_deleted_house() FROM PUBLIC;
+GRANT ALL ON FUNCTION public.note_deleted_house() TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.note_sessions_used(p_hashes bytea[], p_times timestamp with time zone[], p_clients text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.note_sessions_used(p_hashes bytea[], p_times timestamp with time zone[], p_clients text[]) TO arbe_app;
@@ -5215,9 +5498,37 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.model_endpoints TO arbe_app;
 
 GRANT SELECT,DELETE ON TABLE public.notices TO arbe_app;
 
+GRANT SELECT,INSERT ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(digest) ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(quiet_from) ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(quiet_to) ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(zone) ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(mailed_at) ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(mail_position) ON TABLE public.notification_settings TO arbe_app;
+
+GRANT UPDATE(not_before) ON TABLE public.notification_settings TO arbe_app;
+
 GRANT SELECT,INSERT ON TABLE public.placed_files TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.producers TO arbe_app;
+
+GRANT SELECT,DELETE ON TABLE public.push_devices TO arbe_app;
+
+GRANT UPDATE(told_at) ON TABLE public.push_devices TO arbe_app;
+
+GRANT UPDATE(failures) ON TABLE public.push_devices TO arbe_app;
+
+GRANT UPDATE(not_before) ON TABLE public.push_devices TO arbe_app;
+
+GRANT SELECT,INSERT ON TABLE public.push_positions TO arbe_app;
+
+GRANT UPDATE(at) ON TABLE public.push_positions TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.reactions TO arbe_app;
 

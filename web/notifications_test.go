@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/serviceworker"
@@ -113,6 +114,11 @@ func TestAServiceWorkerShowsWhatIsPushed(t *testing.T) {
 	b.do(chromedp.Click(chromedp.CSS("#push button")))
 	b.until("why it cannot", "document.querySelector('#push .problem').textContent === 'This browser does not reach its push service: it is away'")
 	eval[bool](b, "window.reachable = true")
+	f.fails("AddPushDevice", refused(connect.CodeResourceExhausted, "you have 20 devices with notifications", "remove one"))
+	b.allow("429")
+	b.do(chromedp.Click(chromedp.CSS("#push button")))
+	b.until("what the server says", "document.querySelector('#push .problem').textContent.startsWith('You have 20 devices with notifications')")
+	f.fails("AddPushDevice", nil)
 	b.do(chromedp.Click(chromedp.CSS("#push button")))
 	b.until("the device", "document.querySelector('#device-pushed') !== null")
 	if p := f.pushed[0]; p.Endpoint != "https://push.example.com/true" || p.P256Dh != serverKey || p.Auth != "secret" || !strings.HasPrefix(p.UserAgent, "Mozilla/") {

@@ -32,7 +32,7 @@ async function turnOn(key) {
   const { endpoint, keys } = subscription.toJSON()
   try {
     const answer = await post('/notifications/devices', { endpoint, p256dh: keys.p256dh, auth: keys.auth })
-    if (!answer.ok) return 'The server did not take this device. Reload the page, and try again.'
+    if (!answer.ok) return await answer.text()
   } catch { return unreachable }
   location.assign('/notifications')
 }

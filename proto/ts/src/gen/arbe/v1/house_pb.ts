@@ -27,7 +27,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/house.proto.
  */
 export const file_arbe_v1_house: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIp4CCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJEiQKBmxpbWl0cxgIIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMSCwoDYXNrGAkgAygJEioKCXJldGVudGlvbhgKIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb24SDAoEZXRhZxgLIAEoCSKeAQoOSG91c2VSZXRlbnRpb24SIAoMdGhyZWFkc19kYXlzGAEgASgFQgq6SAcaBRjCHCgAEiIKDmFydGlmYWN0c19kYXlzGAIgASgFQgq6SAcaBRjCHCgAEiEKCnRocmVhZHNfbWIYAyABKAVCDbpIChoIGICAgIAEKAASIwoMYXJ0aWZhY3RzX21iGAQgASgFQg26SAoaCBiAgICABCgAIm4KC0hvdXNlTGltaXRzEi4KDWhvdXNlX3VzZF9kYXkYASABKAFCF7pIFBISGQAAAAAAavhAKQAAAAAAAAAAEi8KDm1lbWJlcl91c2RfZGF5GAIgASgBQhe6SBQSEhkAAAAAAGr4QCkAAAAAAAAAACL8AQoKSG91c2VVc2FnZRILCgN1c2QYASABKAESEwoLdXNkX3Vua25vd24YAiABKAgSDQoFY2FsbHMYAyABKAMSEQoJdXNkX2xpbWl0GAQgASgBEhIKCnNoYXJlZF91c2QYBSABKAESEgoKcGVyc29uX3VzZBgGIAEoARIYChBwZXJzb25fdXNkX2xpbWl0GAcgASgBEh4KFmluc3RhbGxhdGlvbl91c2RfbGltaXQYCCABKAESGgoSaW5zdGFsbGF0aW9uX3NwZW50GAkgASgIEhIKCm1lbWJlcl91c2QYCiABKAESGAoQbWVtYmVyX3VzZF9saW1pdBgLIAEoASJyCgZNZW1iZXISHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EgwKBHJvbGUYAiABKAkSLQoJam9pbmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRldGFnGAQgASgJIi0KEkNyZWF0ZUhvdXNlUmVxdWVzdBIXCgRuYW1lGAEgASgJQgm6SAZyBBABGGQiNAoTQ3JlYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UiYQoPR2V0SG91c2VSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASDQoFdXNhZ2UYAiABKAgSKAoHcHJldmlldxgDIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb24iqAEKEEdldEhvdXNlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlEicKCnVzZWRfdG9kYXkYAiABKAsyEy5hcmJlLnYxLkhvdXNlVXNhZ2USKgoHcHJldmlldxgDIAEoCzIZLmFyYmUudjEuUmV0ZW50aW9uUHJldmlldxIgCgRsb2dzGAQgASgLMhIuYXJiZS52MS5Ib3VzZUxvZ3MiQAoJSG91c2VMb2dzEg8KB2VudHJpZXMYASABKAMSDQoFYnl0ZXMYAiABKAMSEwoLYnl0ZXNfbGltaXQYAyABKAMiTgoQUmV0ZW50aW9uUHJldmlldxIPCgd0aHJlYWRzGAEgASgDEhEKCWFydGlmYWN0cxgCIAEoAxIWCg5hcnRpZmFjdF9ieXRlcxgDIAEoAyJQChFMaXN0SG91c2VzUmVxdWVzdBIdCglwYWdlX3NpemUYASABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgCIAEoCUIIukgFcgMYgAQiTQoSTGlzdEhvdXNlc1Jlc3BvbnNlEh4KBmhvdXNlcxgBIAMoCzIOLmFyYmUudjEuSG91c2USFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIrYCChJVcGRhdGVIb3VzZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIcCgRuYW1lGAIgASgJQgm6SAZyBBABGGRIAIgBARIsChZkZWZhdWx0X2Vudmlyb25tZW50X2lkGAMgASgJQge6SARyAhhASAGIAQESJAoGbGltaXRzGAUgASgLMhQuYXJiZS52MS5Ib3VzZUxpbWl0cxIbCgNhc2sYBiABKAsyDi5hcmJlLnYxLk5hbWVzEioKCXJldGVudGlvbhgHIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb24SFQoEZXRhZxgIIAEoCUIHukgEcgIYQEIHCgVfbmFtZUIZChdfZGVmYXVsdF9lbnZpcm9ubWVudF9pZEoECAQQBVINZGVmYXVsdF9tb2RlbCI0ChNVcGRhdGVIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZSJuChJMaXN0TWVtYmVyc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiUAoTTGlzdE1lbWJlcnNSZXNwb25zZRIgCgdtZW1iZXJzGAEgAygLMg8uYXJiZS52MS5NZW1iZXISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIokBChNVcGRhdGVNZW1iZXJSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGgoIYWdlbnRfaWQYAiABKAlCCLpIBXIDsAEBEiIKBHJvbGUYAyABKAlCFLpIEXIPUgVvd25lclIGbWVtYmVyEhUKBGV0YWcYBCABKAlCB7pIBHICGEAiNwoUVXBkYXRlTWVtYmVyUmVzcG9uc2USHwoGbWVtYmVyGAEgASgLMg8uYXJiZS52MS5NZW1iZXIiTgoTUmVtb3ZlTWVtYmVyUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhoKCGFnZW50X2lkGAIgASgJQgi6SAVyA7ABASIWChRSZW1vdmVNZW1iZXJSZXNwb25zZSLYAQoGSW52aXRlEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEgwKBHJvbGUYAyABKAkSDAoEbm90ZRgEIAEoCRIbChNjcmVhdGVkX2J5X2FnZW50X2lkGAUgASgJEhcKD2NyZWF0ZWRfYnlfbmFtZRgGIAEoCRIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKzAQoTQ3JlYXRlSW52aXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEiUKBHJvbGUYAiABKAlCF7pIFNgBAXIPUgVvd25lclIGbWVtYmVyEkAKCmV4cGlyZXNfaW4YAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CEbpIDqoBCyIFCICangEyAgg8EhYKBG5vdGUYBCABKAlCCLpIBXIDGMgBIkUKFENyZWF0ZUludml0ZVJlc3BvbnNlEh8KBmludml0ZRgBIAEoCzIPLmFyYmUudjEuSW52aXRlEgwKBHBhdGgYAiABKAkibgoSTGlzdEludml0ZXNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlAKE0xpc3RJbnZpdGVzUmVzcG9uc2USIAoHaW52aXRlcxgBIAMoCzIPLmFyYmUudjEuSW52aXRlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJJChNSZXZva2VJbnZpdGVSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFQoCaWQYAiABKAlCCbpIBnIEEAEYQCIWChRSZXZva2VJbnZpdGVSZXNwb25zZSJyChZMaXN0QXVkaXRFdmVudHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlcKF0xpc3RBdWRpdEV2ZW50c1Jlc3BvbnNlEiMKBmV2ZW50cxgBIAMoCzITLmFyYmUudjEuQXVkaXRFdmVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkilgIKCkF1ZGl0RXZlbnQSCgoCaWQYASABKAkSJgoCYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDmFjdG9yX2FnZW50X2lkGAMgASgJEhIKCmFjdG9yX2tpbmQYBCABKAkSEgoKYWN0b3JfbmFtZRgFIAEoCRILCgN2aWEYBiABKAkSEAoIa2V5X25hbWUYByABKAkSDgoGYWN0aW9uGAggASgJEhQKDHN1YmplY3Rfa2luZBgJIAEoCRISCgpzdWJqZWN0X2lkGAogASgJEhQKDHN1YmplY3RfbmFtZRgLIAEoCRIlCgdjaGFuZ2VzGAwgAygLMhQuYXJiZS52MS5BdWRpdENoYW5nZSJaCgtBdWRpdENoYW5nZRINCgVmaWVsZBgBIAEoCRITCgZiZWZvcmUYAiABKAlIAIgBARISCgVhZnRlchgDIAEoCUgBiAEBQgkKB19iZWZvcmVCCAoGX2FmdGVyIi0KEEdldEludml0ZVJlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiiwEKEUdldEludml0ZVJlc3BvbnNlEhAKCGhvdXNlX2lkGAEgASgJEhIKCmhvdXNlX25hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRISCgppbnZpdGVkX2J5GAQgASgJEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIkcKE0FjY2VwdEludml0ZVJlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAESFQoEbmFtZRgCIAEoCUIHukgEcgIYZCKdAQoUQWNjZXB0SW52aXRlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlEh0KBWFnZW50GAIgASgLMg4uYXJiZS52MS5BZ2VudBIPCgdzZXNzaW9uGAMgASgJEjYKEnNlc3Npb25fZXhwaXJlc19hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAioQEKEVdhdGNoSG91c2VSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGwoHdGhyZWFkcxgCIAEoBUIKukgHGgUYyAEoABIkCgp0aHJlYWRfaWRzGAMgAygJQhC6SA2SAQoQZCIGcgQQARhAEg8KB21lbWJlcnMYBCABKAgSDAoEYm90cxgFIAEoCBINCgVpbmJveBgGIAEoCCKbAwoSV2F0Y2hIb3VzZVJlc3BvbnNlEh8KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZUgAEiEKBnRocmVhZBgCIAEoCzIPLmFyYmUudjEuVGhyZWFkSAASIwoHc2FuZGJveBgDIAEoCzIQLmFyYmUudjEuU2FuZGJveEgAEisKC2Vudmlyb25tZW50GAQgASgLMhQuYXJiZS52MS5FbnZpcm9ubWVudEgAEiEKBm1lbWJlchgFIAEoCzIPLmFyYmUudjEuTWVtYmVySAASHQoEZ29uZRgGIAEoCzINLmFyYmUudjEuR29uZUgAEh0KBHJlc3QYByABKAsyDS5hcmJlLnYxLlJlc3RIABImCgljYXVnaHRfdXAYCCABKAsyES5hcmJlLnYxLldhdGNoaW5nSAASHwoFYWxpdmUYCSABKAsyDi5hcmJlLnYxLkFsaXZlSAASGwoDYm90GAogASgLMgwuYXJiZS52MS5Cb3RIABIfCgVpbmJveBgLIAEoCzIOLmFyYmUudjEuSW5ib3hIAEIHCgVldmVudCIgCgRHb25lEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkiGgoEUmVzdBISCgpwYWdlX3Rva2VuGAEgASgJIgoKCFdhdGNoaW5nMrsICgxIb3VzZVNlcnZpY2USSAoLQ3JlYXRlSG91c2USGy5hcmJlLnYxLkNyZWF0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuQ3JlYXRlSG91c2VSZXNwb25zZRJECghHZXRIb3VzZRIYLmFyYmUudjEuR2V0SG91c2VSZXF1ZXN0GhkuYXJiZS52MS5HZXRIb3VzZVJlc3BvbnNlIgOQAgESSgoKTGlzdEhvdXNlcxIaLmFyYmUudjEuTGlzdEhvdXNlc1JlcXVlc3QaGy5hcmJlLnYxLkxpc3RIb3VzZXNSZXNwb25zZSIDkAIBEkgKC1VwZGF0ZUhvdXNlEhsuYXJiZS52MS5VcGRhdGVIb3VzZVJlcXVlc3QaHC5hcmJlLnYxLlVwZGF0ZUhvdXNlUmVzcG9uc2USTQoLTGlzdE1lbWJlcnMSGy5hcmJlLnYxLkxpc3RNZW1iZXJzUmVxdWVzdBocLmFyYmUudjEuTGlzdE1lbWJlcnNSZXNwb25zZSIDkAIBEksKDFVwZGF0ZU1lbWJlchIcLmFyYmUudjEuVXBkYXRlTWVtYmVyUmVxdWVzdBodLmFyYmUudjEuVXBkYXRlTWVtYmVyUmVzcG9uc2USSwoMUmVtb3ZlTWVtYmVyEhwuYXJiZS52MS5SZW1vdmVNZW1iZXJSZXF1ZXN0Gh0uYXJiZS52MS5SZW1vdmVNZW1iZXJSZXNwb25zZRJLCgxDcmVhdGVJbnZpdGUSHC5hcmJlLnYxLkNyZWF0ZUludml0ZVJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZUludml0ZVJlc3BvbnNlEk0KC0xpc3RJbnZpdGVzEhsuYXJiZS52MS5MaXN0SW52aXRlc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RJbnZpdGVzUmVzcG9uc2UiA5ACARJLCgxSZXZva2VJbnZpdGUSHC5hcmJlLnYxLlJldm9rZUludml0ZVJlcXVlc3QaHS5hcmJlLnYxLlJldm9rZUludml0ZVJlc3BvbnNlEkIKCUdldEludml0ZRIZLmFyYmUudjEuR2V0SW52aXRlUmVxdWVzdBoaLmFyYmUudjEuR2V0SW52aXRlUmVzcG9uc2USSwoMQWNjZXB0SW52aXRlEhwuYXJiZS52MS5BY2NlcHRJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5BY2NlcHRJbnZpdGVSZXNwb25zZRJZCg9MaXN0QXVkaXRFdmVudHMSHy5hcmJlLnYxLkxpc3RBdWRpdEV2ZW50c1JlcXVlc3QaIC5hcmJlLnYxLkxpc3RBdWRpdEV2ZW50c1Jlc3BvbnNlIgOQAgESRwoKV2F0Y2hIb3VzZRIaLmFyYmUudjEuV2F0Y2hIb3VzZVJlcXVlc3QaGy5hcmJlLnYxLldhdGNoSG91c2VSZXNwb25zZTABQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_inbox, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIp4CCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJEiQKBmxpbWl0cxgIIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMSCwoDYXNrGAkgAygJEioKCXJldGVudGlvbhgKIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb24SDAoEZXRhZxgLIAEoCSKeAQoOSG91c2VSZXRlbnRpb24SIAoMdGhyZWFkc19kYXlzGAEgASgFQgq6SAcaBRjCHCgAEiIKDmFydGlmYWN0c19kYXlzGAIgASgFQgq6SAcaBRjCHCgAEiEKCnRocmVhZHNfbWIYAyABKAVCDbpIChoIGICAgIAEKAASIwoMYXJ0aWZhY3RzX21iGAQgASgFQg26SAoaCBiAgICABCgAIm4KC0hvdXNlTGltaXRzEi4KDWhvdXNlX3VzZF9kYXkYASABKAFCF7pIFBISGQAAAAAAavhAKQAAAAAAAAAAEi8KDm1lbWJlcl91c2RfZGF5GAIgASgBQhe6SBQSEhkAAAAAAGr4QCkAAAAAAAAAACL8AQoKSG91c2VVc2FnZRILCgN1c2QYASABKAESEwoLdXNkX3Vua25vd24YAiABKAgSDQoFY2FsbHMYAyABKAMSEQoJdXNkX2xpbWl0GAQgASgBEhIKCnNoYXJlZF91c2QYBSABKAESEgoKcGVyc29uX3VzZBgGIAEoARIYChBwZXJzb25fdXNkX2xpbWl0GAcgASgBEh4KFmluc3RhbGxhdGlvbl91c2RfbGltaXQYCCABKAESGgoSaW5zdGFsbGF0aW9uX3NwZW50GAkgASgIEhIKCm1lbWJlcl91c2QYCiABKAESGAoQbWVtYmVyX3VzZF9saW1pdBgLIAEoASJyCgZNZW1iZXISHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EgwKBHJvbGUYAiABKAkSLQoJam9pbmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRldGFnGAQgASgJIi0KEkNyZWF0ZUhvdXNlUmVxdWVzdBIXCgRuYW1lGAEgASgJQgm6SAZyBBABGGQiNAoTQ3JlYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UiYQoPR2V0SG91c2VSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASDQoFdXNhZ2UYAiABKAgSKAoHcHJldmlldxgDIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb24iqAEKEEdldEhvdXNlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlEicKCnVzZWRfdG9kYXkYAiABKAsyEy5hcmJlLnYxLkhvdXNlVXNhZ2USKgoHcHJldmlldxgDIAEoCzIZLmFyYmUudjEuUmV0ZW50aW9uUHJldmlldxIgCgRsb2dzGAQgASgLMhIuYXJiZS52MS5Ib3VzZUxvZ3MiQAoJSG91c2VMb2dzEg8KB2VudHJpZXMYASABKAMSDQoFYnl0ZXMYAiABKAMSEwoLYnl0ZXNfbGltaXQYAyABKAMiTgoQUmV0ZW50aW9uUHJldmlldxIPCgd0aHJlYWRzGAEgASgDEhEKCWFydGlmYWN0cxgCIAEoAxIWCg5hcnRpZmFjdF9ieXRlcxgDIAEoAyJQChFMaXN0SG91c2VzUmVxdWVzdBIdCglwYWdlX3NpemUYASABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgCIAEoCUIIukgFcgMYgAQiTQoSTGlzdEhvdXNlc1Jlc3BvbnNlEh4KBmhvdXNlcxgBIAMoCzIOLmFyYmUudjEuSG91c2USFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIrYCChJVcGRhdGVIb3VzZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIcCgRuYW1lGAIgASgJQgm6SAZyBBABGGRIAIgBARIsChZkZWZhdWx0X2Vudmlyb25tZW50X2lkGAMgASgJQge6SARyAhhASAGIAQESJAoGbGltaXRzGAUgASgLMhQuYXJiZS52MS5Ib3VzZUxpbWl0cxIbCgNhc2sYBiABKAsyDi5hcmJlLnYxLk5hbWVzEioKCXJldGVudGlvbhgHIAEoCzIXLmFyYmUudjEuSG91c2VSZXRlbnRpb24SFQoEZXRhZxgIIAEoCUIHukgEcgIYQEIHCgVfbmFtZUIZChdfZGVmYXVsdF9lbnZpcm9ubWVudF9pZEoECAQQBVINZGVmYXVsdF9tb2RlbCI0ChNVcGRhdGVIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZSJEChJEZWxldGVIb3VzZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGGQiFQoTRGVsZXRlSG91c2VSZXNwb25zZSJuChJMaXN0TWVtYmVyc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiUAoTTGlzdE1lbWJlcnNSZXNwb25zZRIgCgdtZW1iZXJzGAEgAygLMg8uYXJiZS52MS5NZW1iZXISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIokBChNVcGRhdGVNZW1iZXJSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGgoIYWdlbnRfaWQYAiABKAlCCLpIBXIDsAEBEiIKBHJvbGUYAyABKAlCFLpIEXIPUgVvd25lclIGbWVtYmVyEhUKBGV0YWcYBCABKAlCB7pIBHICGEAiNwoUVXBkYXRlTWVtYmVyUmVzcG9uc2USHwoGbWVtYmVyGAEgASgLMg8uYXJiZS52MS5NZW1iZXIiTgoTUmVtb3ZlTWVtYmVyUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhoKCGFnZW50X2lkGAIgASgJQgi6SAVyA7ABASIWChRSZW1vdmVNZW1iZXJSZXNwb25zZSLYAQoGSW52aXRlEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEgwKBHJvbGUYAyABKAkSDAoEbm90ZRgEIAEoCRIbChNjcmVhdGVkX2J5X2FnZW50X2lkGAUgASgJEhcKD2NyZWF0ZWRfYnlfbmFtZRgGIAEoCRIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKzAQoTQ3JlYXRlSW52aXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEiUKBHJvbGUYAiABKAlCF7pIFNgBAXIPUgVvd25lclIGbWVtYmVyEkAKCmV4cGlyZXNfaW4YAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CEbpIDqoBCyIFCICangEyAgg8EhYKBG5vdGUYBCABKAlCCLpIBXIDGMgBIkUKFENyZWF0ZUludml0ZVJlc3BvbnNlEh8KBmludml0ZRgBIAEoCzIPLmFyYmUudjEuSW52aXRlEgwKBHBhdGgYAiABKAkibgoSTGlzdEludml0ZXNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlAKE0xpc3RJbnZpdGVzUmVzcG9uc2USIAoHaW52aXRlcxgBIAMoCzIPLmFyYmUudjEuSW52aXRlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJJChNSZXZva2VJbnZpdGVSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFQoCaWQYAiABKAlCCbpIBnIEEAEYQCIWChRSZXZva2VJbnZpdGVSZXNwb25zZSJyChZMaXN0QXVkaXRFdmVudHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlcKF0xpc3RBdWRpdEV2ZW50c1Jlc3BvbnNlEiMKBmV2ZW50cxgBIAMoCzITLmFyYmUudjEuQXVkaXRFdmVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkilgIKCkF1ZGl0RXZlbnQSCgoCaWQYASABKAkSJgoCYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDmFjdG9yX2FnZW50X2lkGAMgASgJEhIKCmFjdG9yX2tpbmQYBCABKAkSEgoKYWN0b3JfbmFtZRgFIAEoCRILCgN2aWEYBiABKAkSEAoIa2V5X25hbWUYByABKAkSDgoGYWN0aW9uGAggASgJEhQKDHN1YmplY3Rfa2luZBgJIAEoCRISCgpzdWJqZWN0X2lkGAogASgJEhQKDHN1YmplY3RfbmFtZRgLIAEoCRIlCgdjaGFuZ2VzGAwgAygLMhQuYXJiZS52MS5BdWRpdENoYW5nZSJaCgtBdWRpdENoYW5nZRINCgVmaWVsZBgBIAEoCRITCgZiZWZvcmUYAiABKAlIAIgBARISCgVhZnRlchgDIAEoCUgBiAEBQgkKB19iZWZvcmVCCAoGX2FmdGVyIi0KEEdldEludml0ZVJlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiiwEKEUdldEludml0ZVJlc3BvbnNlEhAKCGhvdXNlX2lkGAEgASgJEhIKCmhvdXNlX25hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRISCgppbnZpdGVkX2J5GAQgASgJEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIkcKE0FjY2VwdEludml0ZVJlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAESFQoEbmFtZRgCIAEoCUIHukgEcgIYZCKdAQoUQWNjZXB0SW52aXRlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlEh0KBWFnZW50GAIgASgLMg4uYXJiZS52MS5BZ2VudBIPCgdzZXNzaW9uGAMgASgJEjYKEnNlc3Npb25fZXhwaXJlc19hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAioQEKEVdhdGNoSG91c2VSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGwoHdGhyZWFkcxgCIAEoBUIKukgHGgUYyAEoABIkCgp0aHJlYWRfaWRzGAMgAygJQhC6SA2SAQoQZCIGcgQQARhAEg8KB21lbWJlcnMYBCABKAgSDAoEYm90cxgFIAEoCBINCgVpbmJveBgGIAEoCCKbAwoSV2F0Y2hIb3VzZVJlc3BvbnNlEh8KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZUgAEiEKBnRocmVhZBgCIAEoCzIPLmFyYmUudjEuVGhyZWFkSAASIwoHc2FuZGJveBgDIAEoCzIQLmFyYmUudjEuU2FuZGJveEgAEisKC2Vudmlyb25tZW50GAQgASgLMhQuYXJiZS52MS5FbnZpcm9ubWVudEgAEiEKBm1lbWJlchgFIAEoCzIPLmFyYmUudjEuTWVtYmVySAASHQoEZ29uZRgGIAEoCzINLmFyYmUudjEuR29uZUgAEh0KBHJlc3QYByABKAsyDS5hcmJlLnYxLlJlc3RIABImCgljYXVnaHRfdXAYCCABKAsyES5hcmJlLnYxLldhdGNoaW5nSAASHwoFYWxpdmUYCSABKAsyDi5hcmJlLnYxLkFsaXZlSAASGwoDYm90GAogASgLMgwuYXJiZS52MS5Cb3RIABIfCgVpbmJveBgLIAEoCzIOLmFyYmUudjEuSW5ib3hIAEIHCgVldmVudCIgCgRHb25lEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkiGgoEUmVzdBISCgpwYWdlX3Rva2VuGAEgASgJIgoKCFdhdGNoaW5nMoUJCgxIb3VzZVNlcnZpY2USSAoLQ3JlYXRlSG91c2USGy5hcmJlLnYxLkNyZWF0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuQ3JlYXRlSG91c2VSZXNwb25zZRJECghHZXRIb3VzZRIYLmFyYmUudjEuR2V0SG91c2VSZXF1ZXN0GhkuYXJiZS52MS5HZXRIb3VzZVJlc3BvbnNlIgOQAgESSgoKTGlzdEhvdXNlcxIaLmFyYmUudjEuTGlzdEhvdXNlc1JlcXVlc3QaGy5hcmJlLnYxLkxpc3RIb3VzZXNSZXNwb25zZSIDkAIBEkgKC1VwZGF0ZUhvdXNlEhsuYXJiZS52MS5VcGRhdGVIb3VzZVJlcXVlc3QaHC5hcmJlLnYxLlVwZGF0ZUhvdXNlUmVzcG9uc2USSAoLRGVsZXRlSG91c2USGy5hcmJlLnYxLkRlbGV0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuRGVsZXRlSG91c2VSZXNwb25zZRJNCgtMaXN0TWVtYmVycxIbLmFyYmUudjEuTGlzdE1lbWJlcnNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0TWVtYmVyc1Jlc3BvbnNlIgOQAgESSwoMVXBkYXRlTWVtYmVyEhwuYXJiZS52MS5VcGRhdGVNZW1iZXJSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVNZW1iZXJSZXNwb25zZRJLCgxSZW1vdmVNZW1iZXISHC5hcmJlLnYxLlJlbW92ZU1lbWJlclJlcXVlc3QaHS5hcmJlLnYxLlJlbW92ZU1lbWJlclJlc3BvbnNlEksKDENyZWF0ZUludml0ZRIcLmFyYmUudjEuQ3JlYXRlSW52aXRlUmVxdWVzdBodLmFyYmUudjEuQ3JlYXRlSW52aXRlUmVzcG9uc2USTQoLTGlzdEludml0ZXMSGy5hcmJlLnYxLkxpc3RJbnZpdGVzUmVxdWVzdBocLmFyYmUudjEuTGlzdEludml0ZXNSZXNwb25zZSIDkAIBEksKDFJldm9rZUludml0ZRIcLmFyYmUudjEuUmV2b2tlSW52aXRlUmVxdWVzdBodLmFyYmUudjEuUmV2b2tlSW52aXRlUmVzcG9uc2USQgoJR2V0SW52aXRlEhkuYXJiZS52MS5HZXRJbnZpdGVSZXF1ZXN0GhouYXJiZS52MS5HZXRJbnZpdGVSZXNwb25zZRJLCgxBY2NlcHRJbnZpdGUSHC5hcmJlLnYxLkFjY2VwdEludml0ZVJlcXVlc3QaHS5hcmJlLnYxLkFjY2VwdEludml0ZVJlc3BvbnNlElkKD0xpc3RBdWRpdEV2ZW50cxIfLmFyYmUudjEuTGlzdEF1ZGl0RXZlbnRzUmVxdWVzdBogLmFyYmUudjEuTGlzdEF1ZGl0RXZlbnRzUmVzcG9uc2UiA5ACARJHCgpXYXRjaEhvdXNlEhouYXJiZS52MS5XYXRjaEhvdXNlUmVxdWVzdBobLmFyYmUudjEuV2F0Y2hIb3VzZVJlc3BvbnNlMAFCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_inbox, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * House is a tenant.
@@ -608,6 +608,43 @@ export const UpdateHouseResponseSchema: GenMessage<UpdateHouseResponse> = /*@__P
   messageDesc(file_arbe_v1_house, 14);
 
 /**
+ * @generated from message arbe.v1.DeleteHouseRequest
+ */
+export type DeleteHouseRequest = Message<"arbe.v1.DeleteHouseRequest"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * The name of the house, to confirm that the caller means this one. Any other name is refused.
+   *
+   * @generated from field: string name = 2;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message arbe.v1.DeleteHouseRequest.
+ * Use `create(DeleteHouseRequestSchema)` to create a new message.
+ */
+export const DeleteHouseRequestSchema: GenMessage<DeleteHouseRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 15);
+
+/**
+ * @generated from message arbe.v1.DeleteHouseResponse
+ */
+export type DeleteHouseResponse = Message<"arbe.v1.DeleteHouseResponse"> & {
+};
+
+/**
+ * Describes the message arbe.v1.DeleteHouseResponse.
+ * Use `create(DeleteHouseResponseSchema)` to create a new message.
+ */
+export const DeleteHouseResponseSchema: GenMessage<DeleteHouseResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 16);
+
+/**
  * @generated from message arbe.v1.ListMembersRequest
  */
 export type ListMembersRequest = Message<"arbe.v1.ListMembersRequest"> & {
@@ -636,7 +673,7 @@ export type ListMembersRequest = Message<"arbe.v1.ListMembersRequest"> & {
  * Use `create(ListMembersRequestSchema)` to create a new message.
  */
 export const ListMembersRequestSchema: GenMessage<ListMembersRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 15);
+  messageDesc(file_arbe_v1_house, 17);
 
 /**
  * @generated from message arbe.v1.ListMembersResponse
@@ -660,7 +697,7 @@ export type ListMembersResponse = Message<"arbe.v1.ListMembersResponse"> & {
  * Use `create(ListMembersResponseSchema)` to create a new message.
  */
 export const ListMembersResponseSchema: GenMessage<ListMembersResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 16);
+  messageDesc(file_arbe_v1_house, 18);
 
 /**
  * @generated from message arbe.v1.UpdateMemberRequest
@@ -695,7 +732,7 @@ export type UpdateMemberRequest = Message<"arbe.v1.UpdateMemberRequest"> & {
  * Use `create(UpdateMemberRequestSchema)` to create a new message.
  */
 export const UpdateMemberRequestSchema: GenMessage<UpdateMemberRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 17);
+  messageDesc(file_arbe_v1_house, 19);
 
 /**
  * @generated from message arbe.v1.UpdateMemberResponse
@@ -712,7 +749,7 @@ export type UpdateMemberResponse = Message<"arbe.v1.UpdateMemberResponse"> & {
  * Use `create(UpdateMemberResponseSchema)` to create a new message.
  */
 export const UpdateMemberResponseSchema: GenMessage<UpdateMemberResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 18);
+  messageDesc(file_arbe_v1_house, 20);
 
 /**
  * @generated from message arbe.v1.RemoveMemberRequest
@@ -734,7 +771,7 @@ export type RemoveMemberRequest = Message<"arbe.v1.RemoveMemberRequest"> & {
  * Use `create(RemoveMemberRequestSchema)` to create a new message.
  */
 export const RemoveMemberRequestSchema: GenMessage<RemoveMemberRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 19);
+  messageDesc(file_arbe_v1_house, 21);
 
 /**
  * @generated from message arbe.v1.RemoveMemberResponse
@@ -747,7 +784,7 @@ export type RemoveMemberResponse = Message<"arbe.v1.RemoveMemberResponse"> & {
  * Use `create(RemoveMemberResponseSchema)` to create a new message.
  */
 export const RemoveMemberResponseSchema: GenMessage<RemoveMemberResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 20);
+  messageDesc(file_arbe_v1_house, 22);
 
 /**
  * Invite is a link with which one person can join a house.
@@ -807,7 +844,7 @@ export type Invite = Message<"arbe.v1.Invite"> & {
  * Use `create(InviteSchema)` to create a new message.
  */
 export const InviteSchema: GenMessage<Invite> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 21);
+  messageDesc(file_arbe_v1_house, 23);
 
 /**
  * @generated from message arbe.v1.CreateInviteRequest
@@ -845,7 +882,7 @@ export type CreateInviteRequest = Message<"arbe.v1.CreateInviteRequest"> & {
  * Use `create(CreateInviteRequestSchema)` to create a new message.
  */
 export const CreateInviteRequestSchema: GenMessage<CreateInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 22);
+  messageDesc(file_arbe_v1_house, 24);
 
 /**
  * @generated from message arbe.v1.CreateInviteResponse
@@ -869,7 +906,7 @@ export type CreateInviteResponse = Message<"arbe.v1.CreateInviteResponse"> & {
  * Use `create(CreateInviteResponseSchema)` to create a new message.
  */
 export const CreateInviteResponseSchema: GenMessage<CreateInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 23);
+  messageDesc(file_arbe_v1_house, 25);
 
 /**
  * @generated from message arbe.v1.ListInvitesRequest
@@ -900,7 +937,7 @@ export type ListInvitesRequest = Message<"arbe.v1.ListInvitesRequest"> & {
  * Use `create(ListInvitesRequestSchema)` to create a new message.
  */
 export const ListInvitesRequestSchema: GenMessage<ListInvitesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 24);
+  messageDesc(file_arbe_v1_house, 26);
 
 /**
  * @generated from message arbe.v1.ListInvitesResponse
@@ -924,7 +961,7 @@ export type ListInvitesResponse = Message<"arbe.v1.ListInvitesResponse"> & {
  * Use `create(ListInvitesResponseSchema)` to create a new message.
  */
 export const ListInvitesResponseSchema: GenMessage<ListInvitesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 25);
+  messageDesc(file_arbe_v1_house, 27);
 
 /**
  * @generated from message arbe.v1.RevokeInviteRequest
@@ -946,7 +983,7 @@ export type RevokeInviteRequest = Message<"arbe.v1.RevokeInviteRequest"> & {
  * Use `create(RevokeInviteRequestSchema)` to create a new message.
  */
 export const RevokeInviteRequestSchema: GenMessage<RevokeInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 26);
+  messageDesc(file_arbe_v1_house, 28);
 
 /**
  * @generated from message arbe.v1.RevokeInviteResponse
@@ -959,7 +996,7 @@ export type RevokeInviteResponse = Message<"arbe.v1.RevokeInviteResponse"> & {
  * Use `create(RevokeInviteResponseSchema)` to create a new message.
  */
 export const RevokeInviteResponseSchema: GenMessage<RevokeInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 27);
+  messageDesc(file_arbe_v1_house, 29);
 
 /**
  * @generated from message arbe.v1.ListAuditEventsRequest
@@ -990,7 +1027,7 @@ export type ListAuditEventsRequest = Message<"arbe.v1.ListAuditEventsRequest"> &
  * Use `create(ListAuditEventsRequestSchema)` to create a new message.
  */
 export const ListAuditEventsRequestSchema: GenMessage<ListAuditEventsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 28);
+  messageDesc(file_arbe_v1_house, 30);
 
 /**
  * @generated from message arbe.v1.ListAuditEventsResponse
@@ -1014,7 +1051,7 @@ export type ListAuditEventsResponse = Message<"arbe.v1.ListAuditEventsResponse">
  * Use `create(ListAuditEventsResponseSchema)` to create a new message.
  */
 export const ListAuditEventsResponseSchema: GenMessage<ListAuditEventsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 29);
+  messageDesc(file_arbe_v1_house, 31);
 
 /**
  * AuditEvent says that somebody changed something in the administration of a house. The names are those of that time.
@@ -1105,7 +1142,7 @@ export type AuditEvent = Message<"arbe.v1.AuditEvent"> & {
  * Use `create(AuditEventSchema)` to create a new message.
  */
 export const AuditEventSchema: GenMessage<AuditEvent> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 30);
+  messageDesc(file_arbe_v1_house, 32);
 
 /**
  * AuditChange is a field that was set or changed.
@@ -1137,7 +1174,7 @@ export type AuditChange = Message<"arbe.v1.AuditChange"> & {
  * Use `create(AuditChangeSchema)` to create a new message.
  */
 export const AuditChangeSchema: GenMessage<AuditChange> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 31);
+  messageDesc(file_arbe_v1_house, 33);
 
 /**
  * @generated from message arbe.v1.GetInviteRequest
@@ -1154,7 +1191,7 @@ export type GetInviteRequest = Message<"arbe.v1.GetInviteRequest"> & {
  * Use `create(GetInviteRequestSchema)` to create a new message.
  */
 export const GetInviteRequestSchema: GenMessage<GetInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 32);
+  messageDesc(file_arbe_v1_house, 34);
 
 /**
  * @generated from message arbe.v1.GetInviteResponse
@@ -1195,7 +1232,7 @@ export type GetInviteResponse = Message<"arbe.v1.GetInviteResponse"> & {
  * Use `create(GetInviteResponseSchema)` to create a new message.
  */
 export const GetInviteResponseSchema: GenMessage<GetInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 33);
+  messageDesc(file_arbe_v1_house, 35);
 
 /**
  * @generated from message arbe.v1.AcceptInviteRequest
@@ -1219,7 +1256,7 @@ export type AcceptInviteRequest = Message<"arbe.v1.AcceptInviteRequest"> & {
  * Use `create(AcceptInviteRequestSchema)` to create a new message.
  */
 export const AcceptInviteRequestSchema: GenMessage<AcceptInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 34);
+  messageDesc(file_arbe_v1_house, 36);
 
 /**
  * @generated from message arbe.v1.AcceptInviteResponse
@@ -1258,7 +1295,7 @@ export type AcceptInviteResponse = Message<"arbe.v1.AcceptInviteResponse"> & {
  * Use `create(AcceptInviteResponseSchema)` to create a new message.
  */
 export const AcceptInviteResponseSchema: GenMessage<AcceptInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 35);
+  messageDesc(file_arbe_v1_house, 37);
 
 /**
  * WatchHouseRequest names what to watch in addition to the house itself.
@@ -1315,7 +1352,7 @@ export type WatchHouseRequest = Message<"arbe.v1.WatchHouseRequest"> & {
  * Use `create(WatchHouseRequestSchema)` to create a new message.
  */
 export const WatchHouseRequestSchema: GenMessage<WatchHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 36);
+  messageDesc(file_arbe_v1_house, 38);
 
 /**
  * @generated from message arbe.v1.WatchHouseResponse
@@ -1412,7 +1449,7 @@ export type WatchHouseResponse = Message<"arbe.v1.WatchHouseResponse"> & {
  * Use `create(WatchHouseResponseSchema)` to create a new message.
  */
 export const WatchHouseResponseSchema: GenMessage<WatchHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 37);
+  messageDesc(file_arbe_v1_house, 39);
 
 /**
  * Gone identifies a row.
@@ -1440,7 +1477,7 @@ export type Gone = Message<"arbe.v1.Gone"> & {
  * Use `create(GoneSchema)` to create a new message.
  */
 export const GoneSchema: GenMessage<Gone> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 38);
+  messageDesc(file_arbe_v1_house, 40);
 
 /**
  * Rest is the rest of the list of threads.
@@ -1461,7 +1498,7 @@ export type Rest = Message<"arbe.v1.Rest"> & {
  * Use `create(RestSchema)` to create a new message.
  */
 export const RestSchema: GenMessage<Rest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 39);
+  messageDesc(file_arbe_v1_house, 41);
 
 /**
  * @generated from message arbe.v1.Watching
@@ -1474,7 +1511,7 @@ export type Watching = Message<"arbe.v1.Watching"> & {
  * Use `create(WatchingSchema)` to create a new message.
  */
 export const WatchingSchema: GenMessage<Watching> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 40);
+  messageDesc(file_arbe_v1_house, 42);
 
 /**
  * HouseService manages houses, the tenants of an installation. A house owns everything in it, and is the only privacy
@@ -1523,6 +1560,20 @@ export const HouseService: GenService<{
     methodKind: "unary";
     input: typeof UpdateHouseRequestSchema;
     output: typeof UpdateHouseResponseSchema;
+  },
+  /**
+   * DeleteHouse deletes a house for good, with everything in it: threads and their logs, bots, environments, secrets,
+   * artifacts. Owners only. At once, nobody is in the house any more, and its API keys are revoked. Its sandboxes are destroyed
+   * without saving their files, and then the rest is deleted; this takes as long as their providers need. The operator of the
+   * server keeps a record of the names of the house and of its deleter. The first house of an installation cannot be deleted;
+   * the error is a failed_precondition. Deleting a house that is gone succeeds.
+   *
+   * @generated from rpc arbe.v1.HouseService.DeleteHouse
+   */
+  deleteHouse: {
+    methodKind: "unary";
+    input: typeof DeleteHouseRequestSchema;
+    output: typeof DeleteHouseResponseSchema;
   },
   /**
    * ListMembers returns the members of a house with their roles, oldest member first.
