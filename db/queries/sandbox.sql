@@ -26,7 +26,7 @@ update environments set rebuilds = rebuilds + 1 where id = @id returning *;
 -- name: DeleteEnvironment :exec
 delete from environments where id = @id;
 
--- name: DefaultEnvironment :one
+-- name: DefaultEnvironmentOf :one
 -- The environment of a thread's sandbox: the thread's own, otherwise its house's default; empty if it has neither.
 select coalesce(t.environment_id, h.default_environment_id, '')::text from threads t
 join houses h on h.id = t.house_id

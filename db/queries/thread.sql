@@ -234,7 +234,7 @@ returning stream_id;
 update threads set sandbox_id = @to_sandbox::text where id = @id and sandbox_id = @from_sandbox::text
 returning stream_id;
 
--- name: DeleteThread :execrows
+-- name: DropThread :execrows
 delete from threads where id = @id;
 
 -- name: SandboxesBelow :many

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-const defaultEnvironment = `-- name: DefaultEnvironment :one
+const defaultEnvironmentOf = `-- name: DefaultEnvironmentOf :one
 select coalesce(t.environment_id, h.default_environment_id, '')::text from threads t
 join houses h on h.id = t.house_id
 where t.id = $1
 `
 
 // The environment of a thread's sandbox: the thread's own, otherwise its house's default; empty if it has neither.
-func (q *Queries) DefaultEnvironment(ctx context.Context, db DBTX, threadID string) (string, error) {
-	row := db.QueryRow(ctx, defaultEnvironment, threadID)
+func (q *Queries) DefaultEnvironmentOf(ctx context.Context, db DBTX, threadID string) (string, error) {
+	row := db.QueryRow(ctx, defaultEnvironmentOf, threadID)
 	var column_1 string
 	err := row.Scan(&column_1)
 	return column_1, err

@@ -88,18 +88,6 @@ func (q *Queries) CountUnsearchable(ctx context.Context, db DBTX, houseID string
 	return column_1, err
 }
 
-const deleteThread = `-- name: DeleteThread :execrows
-delete from threads where id = $1
-`
-
-func (q *Queries) DeleteThread(ctx context.Context, db DBTX, id string) (int64, error) {
-	result, err := db.Exec(ctx, deleteThread, id)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const directThread = `-- name: DirectThread :one
 select id from threads
 where house_id = $1 and coalesce(people, '{}') = coalesce($2::uuid[], '{}') and (parent_agent_id = $3::uuid or $3::uuid = any (people) and parent_agent_id = any (people))
@@ -114,6 +102,18 @@ func (q *Queries) DirectThread(ctx context.Context, db DBTX, houseID string, peo
 	var id string
 	err := row.Scan(&id)
 	return id, err
+}
+
+const dropThread = `-- name: DropThread :execrows
+delete from threads where id = $1
+`
+
+func (q *Queries) DropThread(ctx context.Context, db DBTX, id string) (int64, error) {
+	result, err := db.Exec(ctx, dropThread, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const endRunAt = `-- name: EndRunAt :exec

@@ -156,7 +156,7 @@ func (e *Environments) DeleteEnvironment(ctx context.Context, scope db.Scope, id
 // otherwise the house's. If there is none, the error is a [fault.Precondition].
 func (e *Environments) chooseTx(ctx context.Context, tx pgx.Tx, threadID, id string) (env Environment, err error) {
 	if id == "" {
-		if id, err = e.q.DefaultEnvironment(ctx, tx, threadID); err != nil {
+		if id, err = e.q.DefaultEnvironmentOf(ctx, tx, threadID); err != nil {
 			return Environment{}, err
 		}
 	}

@@ -233,7 +233,7 @@ func (t *Threads) DeleteTx(ctx context.Context, tx pgx.Tx, id string) (sandboxes
 	if sandboxes, err = t.q.SandboxesBelow(ctx, tx, id); err != nil {
 		return nil, err
 	}
-	_, err = t.q.DeleteThread(ctx, tx, id)
+	_, err = t.q.DropThread(ctx, tx, id)
 	return sandboxes, err
 }
 
