@@ -8,6 +8,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -135,4 +136,24 @@ func TestFilesAreSentFromTheComposer(t *testing.T) {
 	}
 	b.open("/threads/" + thread)
 	b.until("that it is gone", "document.querySelector('#log .files .gone')?.innerText === 'photo.png was deleted'")
+
+	// A thread can begin with files. They are in its sandbox, too.
+	house := eval[string](b, "document.querySelector('#place-house').getAttribute('href')")
+	b.open(house)
+	b.untilLive()
+	b.do(chromedp.SetUploadFiles(chromedp.CSS(".starter [type=file]"), paths[1:2]))
+	first := strings.ReplaceAll(ready(1), "#composer-files", ".starter .chips")
+	b.until("the file", first)
+	b.accessibleEverywhere("a first message with a file")
+	b.open(house)
+	b.untilLive()
+	b.until("the file after a reload", first)
+	b.do(keysInto("#starter-text", "begin with this"))
+	b.enter()
+	b.until("the thread with the file", "location.pathname.startsWith('/threads/') && document.querySelector('#log .files li')?.innerText.includes('notes.txt')")
+	b.write("!cat ~/files/notes-*.txt")
+	b.until("the file in the sandbox", "document.querySelector('.screen')?.innerText.includes('some notes')")
+	b.open(house)
+	b.untilLive()
+	b.until("no file", "document.querySelector('.starter .chips').hidden && !document.querySelector('#starter-text').value")
 }

@@ -64,18 +64,23 @@ func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
 		f := faultOf(err)
 		return a.showHouse(w, r, httpStatus(f), newThread{ThreadID: fields["thread"], EntryID: fields["entry"], Text: text, Name: name, Problem: f})
 	}
-	if err := checkMessage(outgoingMessage{ID: fields["entry"], Text: text}); err != nil {
+	first := outgoingMessage{ID: fields["entry"], Text: text, Files: filesOf(r)}
+	if err := checkMessage(first); err != nil {
 		return fail(err)
 	}
 	if name == "" {
 		name = entry.Title(text)
 	}
+	if name == "" && len(first.Files) > 0 {
+		name = first.Files[0].Name
+	}
 	res, err := a.services.threads.CreateThread(r.Context(), &arbev1.CreateThreadRequest{HouseId: house, Id: fields["thread"], Name: name})
 	if err != nil {
 		return fail(err)
 	}
-	if strings.TrimSpace(text) != "" {
-		if _, err := a.post(r.Context(), outgoingMessage{Thread: res.Thread.Id, ID: fields["entry"], Text: text}); err != nil {
+	if strings.TrimSpace(text) != "" || len(first.Files) > 0 {
+		first.Thread = res.Thread.Id
+		if _, err := a.post(r.Context(), first); err != nil {
 			return fail(err)
 		}
 	}

@@ -1,7 +1,7 @@
 // Writing: Enter sends, and the text survives a reload.
 
 import { $, $$, newID, post, tell, thread, touch, unreachable } from './dom.js'
-import { addChip, chosenFiles, clearFiles, nameOfFile } from './files.js'
+import { addChip, chipsKey, chosenFiles, clearFiles, nameOfFile, notReady } from './files.js'
 import { notify } from './notice.js'
 import { send, withdraw } from './outbox.js'
 import { editLast, isEditing, keepEdit, keptEdit, leaveMessage, resumeEdit, saveMessage } from './revise.js'
@@ -54,8 +54,11 @@ if (starter) {
   // A reader who comes back to this page starts another thread, so the ids of the first one are renewed, and its text, which is
   // no draft any more, is gone. While nothing has answered, sending again is a retry, and keeps the ids.
   let used = performance.getEntriesByType('navigation')[0]?.type === 'back_forward'
-  starter.addEventListener('submit', () => {
-    if (used && !store.get('starting')) for (const id of $$('[type=hidden]', starter)) id.value = newID()
+  starter.addEventListener('submit', event => {
+    if (notReady()) return event.preventDefault()
+    for (const sent of $$('[name=file]', starter)) sent.remove()
+    for (const chip of chosenFiles()) starter.append(Object.assign(document.createElement('input'), { type: 'hidden', name: 'file', value: chip.dataset.file }))
+    if (used && !store.get('starting')) for (const id of $$('[name=thread], [name=entry]', starter)) id.value = newID()
     used = true
     store.set('starting', starter.dataset.draft)
   })
@@ -63,11 +66,12 @@ if (starter) {
     if (!used) return
     starter.elements.text.value = store.get('draft:' + starter.dataset.draft) ?? ''
     starter.elements.text.dispatchEvent(new Event('input'))
+    if (!store.get(chipsKey(starter.dataset.draft))?.length) clearFiles()
   })
 }
 if (thread && location.hash === '#composer-text') {
   const draft = store.get('starting')
-  if (draft) store.set('draft:' + draft, null)
+  if (draft) for (const key of ['draft:' + draft, chipsKey(draft)]) store.set(key, null)
   store.set('starting', null)
   $('#composer-text').focus()
   history.replaceState(null, '', location.pathname + location.search)
@@ -136,10 +140,7 @@ if (outbox) {
     const text = $('#composer-text').value, chips = chosenFiles()
     if (isEditing()) return saveMessage(text)
     if (!text.trim() && !chips.length) return
-    if (chips.some(chip => !chip.dataset.file)) {
-      $('#composer-error').textContent = 'Not sent yet. Wait until all files are there, or remove those that are not.'
-      return
-    }
+    if (notReady()) return
     const most = Number(composer.dataset.max), size = new Blob([text]).size
     if (size > most) {
       const why = `This has ${(size / 2 ** 20).toFixed(1)} MiB, and a message may have ${Math.ceil(most / 2 ** 20)} MiB. Shorten it, or put it into a file.`

@@ -3,8 +3,11 @@
 import { $, $$, newID, thread } from './dom.js'
 import { store } from './storage.js'
 
-const composer = $('#composer'), chipList = $('#composer-files')
-const chipsKey = 'files:' + thread
+// The page has one form that takes files: a thread's composer, or the box that starts a thread. Files of a message that starts a
+// thread belong to the house.
+const form = $('#composer, .starter'), chipList = form && $('.chips', form)
+const scope = thread ? { thread_id: thread } : { house_id: form?.dataset.house }
+export const chipsKey = draft => 'files:' + draft
 const uploadTries = 4, firstTry = 500
 
 // nameOfFile returns the name of a file that is an artifact's id, a space, and a name.
@@ -23,9 +26,9 @@ export function clearFiles() {
 function chipsChanged() {
   const chips = $$('li', chipList)
   chipList.hidden = !chips.length
-  $('#composer-text').required = !chips.length
-  $('#composer-error').textContent = ''
-  store.set(chipsKey, chips.map(chip => chip.dataset.file).filter(Boolean))
+  $('textarea', form).required = !chips.length
+  $('.form-error', form).textContent = ''
+  store.set(chipsKey(form.dataset.draft), chips.map(chip => chip.dataset.file).filter(Boolean))
 }
 
 // addChip adds a chip. done makes it ready, failed says why it is not, and gone is called when it is removed.
@@ -40,7 +43,7 @@ export function addChip(name, gone = () => {}) {
     chip.remove()
     gone()
     chipsChanged()
-    $('.attach', composer).focus()
+    $('.attach', form).focus()
   })
   chip.append(label, state, remove)
   chipList.append(chip)
@@ -51,11 +54,18 @@ export function addChip(name, gone = () => {}) {
   }
 }
 
-// upload stores a file as an artifact of the thread. The artifact's id makes it harmless to try again.
+// notReady says why a message cannot be sent yet, if a file is not there. It reports whether it did.
+export function notReady() {
+  const waits = chosenFiles().some(chip => !chip.dataset.file)
+  if (waits) $('.form-error', form).textContent = 'Not sent yet. Wait until all files are there, or remove those that are not.'
+  return waits
+}
+
+// upload stores a file as an artifact. The artifact's id makes it harmless to try again.
 async function upload(file) {
   const left = new AbortController(), chip = addChip(file.name, () => left.abort())
   const name = [...file.name.replace(/\p{C}/gu, '')].slice(-200).join('').trim()
-  const query = new URLSearchParams({ thread_id: thread, id: newID(), label: name })
+  const query = new URLSearchParams({ ...scope, id: newID(), label: name })
   for (let tries = 1; ; tries++) {
     let answer, text
     try {
@@ -75,30 +85,30 @@ async function upload(file) {
 function attach(files) {
   const most = Number(chipList.dataset.most), room = most - chipList.children.length
   for (const file of files.slice(0, room)) upload(file)
-  if (files.length > room) $('#composer-error').textContent = `A message may have ${most} files.`
+  if (files.length > room) $('.form-error', form).textContent = `A message may have ${most} files.`
 }
 
 // carries reports whether a paste or a drag has files. Text that is copied from an office program has a picture of itself, too.
 const carries = data => data.types.includes('Files') && !data.types.includes('text/plain')
 
 if (chipList) {
-  composer.addEventListener('paste', event => {
+  form.addEventListener('paste', event => {
     if (!carries(event.clipboardData)) return
     event.preventDefault()
     attach([...event.clipboardData.files])
   })
-  for (const type of ['dragenter', 'dragover', 'dragleave', 'drop']) composer.addEventListener(type, event => {
+  for (const type of ['dragenter', 'dragover', 'dragleave', 'drop']) form.addEventListener(type, event => {
     if (!event.dataTransfer.types.includes('Files')) return
     event.preventDefault() // without this, the browser opens a dropped file
-    const leaves = type === 'dragleave' && !composer.contains(event.relatedTarget)
-    composer.classList.toggle('drop', type !== 'drop' && !leaves)
+    const leaves = type === 'dragleave' && !form.contains(event.relatedTarget)
+    form.classList.toggle('drop', type !== 'drop' && !leaves)
     if (type === 'drop') attach([...event.dataTransfer.files])
   })
-  for (const value of store.get(chipsKey) ?? []) addChip(nameOfFile(value)).done(value)
-  $('.attach', composer).addEventListener('click', () => $('#composer-file').click())
-  $('#composer-file').addEventListener('change', event => {
+  for (const value of store.get(chipsKey(form.dataset.draft)) ?? []) addChip(nameOfFile(value)).done(value)
+  $('.attach', form).addEventListener('click', () => $('[type=file]', form).click())
+  $('[type=file]', form).addEventListener('change', event => {
     attach([...event.target.files])
     event.target.value = '' // so that the same file can be chosen again
-    $('#composer-text').focus()
+    $('textarea', form).focus()
   })
 }
