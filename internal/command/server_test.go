@@ -271,10 +271,12 @@ func TestDraining(t *testing.T) {
 // dropConnections has Postgres end every connection of the servers.
 func (b *bench) dropConnections(conn *pgx.Conn) {
 	b.t.Helper()
-	_, err := conn.Exec(b.t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'arbe'")
+	// It waits until they are gone, and drops them from the pool: otherwise a call of the test could find a broken one.
+	_, err := conn.Exec(b.t.Context(), "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = current_database() and application_name = 'arbe'")
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.DB.Pool().Reset()
 }
 
 // swept waits until the latest requested search for jobs of dead servers has ended.

@@ -30,7 +30,7 @@ var validSecret = lazyregexp.New(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$`)
 
 // secretFiles are the files of secrets in one container.
 type secretFiles struct {
-	mu sync.Mutex
+	mu sync.Mutex // also for closing the container's root
 	// held counts the commands that receive a file, by its name.
 	held map[string]int
 	// unknown counts the running commands of earlier servers, which may receive any file.
@@ -65,6 +65,7 @@ func (c *container) placeSecrets(files map[string]string) (err error) {
 	return nil
 }
 
+// secretFolder opens the folder of the files. It fails if the container has ended. The caller holds c.secrets.mu.
 func (c *container) secretFolder() (*os.File, error) {
 	return c.open(c.root, sandbox.SecretFolder, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }

@@ -57,7 +57,9 @@ func (c *container) let() {
 		c.lifeline.Close()
 	}
 	if c.root != nil {
+		c.secrets.mu.Lock() // a command that has just ended may be removing its files
 		c.root.Close()
+		c.secrets.mu.Unlock()
 	}
 	if c.door != nil {
 		c.door.close()
