@@ -33,7 +33,8 @@ func (a *app) speaking(name, line string) *cobra.Command {
 			"The output of a command appears in the thread; arbe x prints it here.\n\n" +
 			"A coding agent that takes messages while it works gets TEXT at once. With --queue, it gets TEXT after its current work;\n" +
 			"arbe thread queue send changes that. For any other coding agent, TEXT is always the next prompt.\n\n" +
-			"--file sends a file with it; it becomes an artifact of the thread. Models with vision see images.\n\n" +
+			"--file sends a file with it; it becomes an artifact of the thread, and commands find it in ~/files.\n" +
+			"Models with vision see images.\n\n" +
 			"--edit changes your last message in the thread to TEXT, and --delete deletes it. A bot that was asked is not asked again.",
 		Example: "  " + line + " th4w7q2m9x 'the build is red'\n" +
 			"  " + line + " th4w7q2m9x '/run make test'\n" +
