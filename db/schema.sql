@@ -3026,7 +3026,7 @@ CREATE TABLE public.notification_settings (
     CONSTRAINT notification_settings_zone_check CHECK ((length(zone) <= 64))
 );
 
-COMMENT ON TABLE public.notification_settings IS 'How a person wants to be told. No row: on their devices, at any time, and by no mail.';
+COMMENT ON TABLE public.notification_settings IS 'How a person wants to be notified. No row: on their devices, at any time, and by no mail.';
 
 COMMENT ON COLUMN public.notification_settings.quiet_from IS 'The first minute of the day, in the zone, at which nothing is sent. The hours end before quiet_to, perhaps on the next day.';
 
@@ -3066,7 +3066,7 @@ CREATE TABLE public.push_devices (
     session bytea,
     name text DEFAULT ''::text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
-    told_at timestamp with time zone,
+    notified_at timestamp with time zone,
     failures integer DEFAULT 0 NOT NULL,
     not_before timestamp with time zone DEFAULT now() NOT NULL,
     CONSTRAINT push_devices_endpoint_check CHECK ((length(endpoint) = 32)),
@@ -3089,7 +3089,7 @@ CREATE TABLE public.push_positions (
     at timestamp with time zone NOT NULL
 );
 
-COMMENT ON TABLE public.push_positions IS 'What needed a member before this time was told to their device. No row: nothing since the device was added.';
+COMMENT ON TABLE public.push_positions IS 'Their device was notified of what needed a member before this time. No row: nothing since the device was added.';
 
 CREATE TABLE public.reactions (
     house_id text NOT NULL,
@@ -5520,7 +5520,7 @@ GRANT SELECT,INSERT,UPDATE ON TABLE public.producers TO arbe_app;
 
 GRANT SELECT,DELETE ON TABLE public.push_devices TO arbe_app;
 
-GRANT UPDATE(told_at) ON TABLE public.push_devices TO arbe_app;
+GRANT UPDATE(notified_at) ON TABLE public.push_devices TO arbe_app;
 
 GRANT UPDATE(failures) ON TABLE public.push_devices TO arbe_app;
 

@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// notifications shows the reader how they are told what needs them.
+// notifications shows the reader how they are notified.
 func (a *app) notifications(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.notificationsView(r)
 	if err != nil {

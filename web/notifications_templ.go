@@ -52,7 +52,7 @@ func notificationsPage(v notificationsView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<h1>Notifications</h1></header><div class=\"page settings\"><section aria-labelledby=\"devices\"><h2 id=\"devices\">Your devices</h2><p class=\"lead\">A device tells you when somebody mentions you, when a bot waits for an approval, and when work that you asked for has ended, unless you read it first. A thread that you muted tells you only of mentions.</p><div id=\"push\" class=\"scripted\" data-key=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<h1>Notifications</h1></header><div class=\"page settings\"><section aria-labelledby=\"devices\"><h2 id=\"devices\">Your devices</h2><p class=\"lead\">A device notifies you when somebody mentions you, when a bot waits for an approval, and when work that you asked for has ended, unless you read it first. A thread that you muted notifies you only of mentions.</p><div id=\"push\" class=\"scripted\" data-key=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -85,7 +85,7 @@ func notificationsPage(v notificationsView) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "</section><section aria-labelledby=\"when\"><h2 id=\"when\">When you are told</h2><form method=\"post\" action=\"/notifications\" class=\"fields\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "</section><section aria-labelledby=\"when\"><h2 id=\"when\">When to notify you</h2><form method=\"post\" action=\"/notifications\" class=\"fields\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -280,15 +280,15 @@ func deviceRow(d *arbev1.PushDevice) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if d.ToldAt != nil {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 24, "<span class=\"quiet\">last told <time class=\"past\" datetime=\"")
+		if d.NotifiedAt != nil {
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 24, "<span class=\"quiet\">last notified <time class=\"past\" datetime=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var12 string
-			templ_7745c5c3_Var12, templ_7745c5c3_Err = templ.JoinStringErrs(exact(when(d.ToldAt)))
+			templ_7745c5c3_Var12, templ_7745c5c3_Err = templ.JoinStringErrs(exact(when(d.NotifiedAt)))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `notifications.templ`, Line: 66, Col: 85}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `notifications.templ`, Line: 66, Col: 93}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var12))
 			if templ_7745c5c3_Err != nil {
@@ -299,9 +299,9 @@ func deviceRow(d *arbev1.PushDevice) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var13 string
-			templ_7745c5c3_Var13, templ_7745c5c3_Err = templ.JoinStringErrs(moment(when(d.ToldAt)))
+			templ_7745c5c3_Var13, templ_7745c5c3_Err = templ.JoinStringErrs(moment(when(d.NotifiedAt)))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `notifications.templ`, Line: 66, Col: 118}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `notifications.templ`, Line: 66, Col: 130}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var13))
 			if templ_7745c5c3_Err != nil {
@@ -312,9 +312,9 @@ func deviceRow(d *arbev1.PushDevice) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var14 string
-			templ_7745c5c3_Var14, templ_7745c5c3_Err = templ.JoinStringErrs(past(when(d.ToldAt)))
+			templ_7745c5c3_Var14, templ_7745c5c3_Err = templ.JoinStringErrs(past(when(d.NotifiedAt)))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `notifications.templ`, Line: 66, Col: 143}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `notifications.templ`, Line: 66, Col: 159}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var14))
 			if templ_7745c5c3_Err != nil {

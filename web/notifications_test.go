@@ -25,13 +25,13 @@ func TestAReaderChoosesHowTheyAreTold(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	f.notified = arbev1.GetNotificationsResponse{ServerKey: serverKey, SendsMail: true, Email: "ada" + evil + "@example.com", Devices: []*arbev1.PushDevice{
-		{Id: "d1", Client: evil + "phone", CreatedAt: timestamppb.Now(), ToldAt: timestamppb.Now()}, {Id: "d2", CreatedAt: timestamppb.Now()},
+		{Id: "d1", Client: evil + "phone", CreatedAt: timestamppb.Now(), NotifiedAt: timestamppb.Now()}, {Id: "d2", CreatedAt: timestamppb.Now()},
 	}}
 	in := ada(t, f)
 	_, page := in.get("/houses/home")
 	contains(t, page, `<a href="/notifications">`)
 	_, page = in.get("/notifications")
-	contains(t, page, "Notify me on this device", `data-key="`+serverKey+`"`, "phone", "last told", "Unknown", `value="d1"`, "It goes to ada")
+	contains(t, page, "Notify me on this device", `data-key="`+serverKey+`"`, "phone", "last notified", "Unknown", `value="d1"`, "It goes to ada")
 	lacks(t, page, evil)
 
 	res, _ := in.post("/notifications/devices/remove", url.Values{"device": {"d1"}})

@@ -6,7 +6,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// notificationsView is the page about how a person is told what needs them.
+// notificationsView is the page about the notifications of a person.
 type notificationsView struct {
 	Layout layout
 	Now    *arbev1.GetNotificationsResponse

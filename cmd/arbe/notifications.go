@@ -15,7 +15,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// notificationsView is how the caller is told what needs them, as JSON.
+// notificationsView is how the caller is notified, as JSON.
 type notificationsView struct {
 	Digest     string       `json:"digest"`
 	Email      string       `json:"email,omitempty"`
@@ -25,10 +25,10 @@ type notificationsView struct {
 }
 
 type deviceView struct {
-	ID      string     `json:"id"`
-	Client  string     `json:"client,omitempty"`
-	AddedAt time.Time  `json:"added_at"`
-	ToldAt  *time.Time `json:"told_at,omitempty"`
+	ID         string     `json:"id"`
+	Client     string     `json:"client,omitempty"`
+	AddedAt    time.Time  `json:"added_at"`
+	NotifiedAt *time.Time `json:"notified_at,omitempty"`
 }
 
 // digestWords are the values of --digest.
@@ -40,10 +40,10 @@ func notifications(a *app) *cobra.Command {
 	var digest, quiet, zone, remove string
 	cmd := &cobra.Command{
 		Use:   "notifications",
-		Short: "Show or set how you are told what needs you: devices, mail, quiet hours",
-		Long: "Show how you are told what needs you while you do not look, or change it with flags.\n" +
+		Short: "Show or set how you are notified: devices, mail, quiet hours",
+		Long: "Show how you are notified of what needs you while you do not look, or change it with flags.\n" +
 			"\n" +
-			"A device is a browser in which you pressed \"Notify me on this device\" on the page /notifications. It is told\n" +
+			"A device is a browser in which you pressed \"Notify me on this device\" on the page /notifications. It is notified\n" +
 			"until the browser logs out or --remove removes it. A mail lists what needs you, at most once an hour or a day; it goes\n" +
 			"to the address that your login provider has verified. In quiet hours nothing is sent; what you have not read by\n" +
 			"then is sent afterwards. arbe thread mute mutes one thread.",
@@ -135,7 +135,7 @@ func viewNotifications(got *arbev1.GetNotificationsResponse) notificationsView {
 		v.QuietHours, v.TimeZone = fmt.Sprintf("%02d:%02d-%02d:%02d", q.GetFrom()/60, q.GetFrom()%60, q.GetTo()/60, q.GetTo()%60), q.GetTimeZone()
 	}
 	for _, d := range got.GetDevices() {
-		v.Devices = append(v.Devices, deviceView{d.GetId(), d.GetClient(), d.GetCreatedAt().AsTime(), export.Optional(d.GetToldAt())})
+		v.Devices = append(v.Devices, deviceView{d.GetId(), d.GetClient(), d.GetCreatedAt().AsTime(), export.Optional(d.GetNotifiedAt())})
 	}
 	return v
 }

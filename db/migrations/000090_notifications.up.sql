@@ -1,4 +1,4 @@
--- People are told on their devices and by e-mail what needs them while they do not look: see internal/push.
+-- People are notified, on their devices and by e-mail, of what needs them while they do not look: see internal/push.
 
 create table notification_settings (
   agent_id      uuid primary key references agents (id) on delete cascade,
@@ -11,7 +11,7 @@ create table notification_settings (
   not_before    timestamptz not null default now(),
   check ((quiet_from is null) = (quiet_to is null))
 );
-comment on table notification_settings is 'How a person wants to be told. No row: on their devices, at any time, and by no mail.';
+comment on table notification_settings is 'How a person wants to be notified. No row: on their devices, at any time, and by no mail.';
 comment on column notification_settings.quiet_from is 'The first minute of the day, in the zone, at which nothing is sent. The hours end before quiet_to, perhaps on the next day.';
 comment on column notification_settings.mail_position is 'What needed them before this was considered for a mail.';
 comment on column notification_settings.not_before is 'Their mail is not considered before this: they have quiet hours, a server is writing it, or one could not send it.';
@@ -27,7 +27,7 @@ create table push_devices (
   session    bytea references login_sessions (hash) on delete cascade,
   name       text not null default '' check (length(name) <= 100),
   created_at timestamptz not null default now(),
-  told_at    timestamptz,
+  notified_at    timestamptz,
   failures   int not null default 0,
   not_before timestamptz not null default now()
 );
@@ -39,7 +39,7 @@ create index on push_devices (agent_id);
 create index on push_devices (session);
 alter table push_devices enable row level security;
 create policy own on push_devices to arbe_app using (agent_id = current_agent());
-grant select, delete, update (told_at, failures, not_before) on push_devices to arbe_app;
+grant select, delete, update (notified_at, failures, not_before) on push_devices to arbe_app;
 
 create table push_positions (
   house_id  text not null,
@@ -49,7 +49,7 @@ create table push_positions (
   primary key (house_id, device_id),
   foreign key (house_id, agent_id) references members (house_id, agent_id) on delete cascade
 );
-comment on table push_positions is 'What needed a member before this time was told to their device. No row: nothing since the device was added.';
+comment on table push_positions is 'Their device was notified of what needed a member before this time. No row: nothing since the device was added.';
 create index on push_positions (device_id);
 create index on push_positions (house_id, agent_id);
 alter table push_positions enable row level security;
@@ -57,7 +57,7 @@ create policy tenant on push_positions to arbe_app using (house_id = (select cur
   with check (house_id = (select current_house()) and agent_id = current_agent());
 grant select, insert, update (at) on push_positions to arbe_app;
 
--- For each member: is anything newer than what they were told?
+-- For each member: is anything newer than what they were notified of?
 create index notices_newest on notices (house_id, agent_id, at);
 
 -- Adds a device of the current agent, or replaces what is known of it, and returns its id; null if the agent has p_most others.
@@ -88,7 +88,7 @@ begin
     or exists (select from approvals a where a.house_id = p_house and a.state = 'open' and a.asked_at > p_since and a.asked_at <= p_until);
 end $$;
 
--- Returns the devices of all houses to which something may be told that is at least p_wait old, with each house where it is, and
+-- Returns the devices of all houses for which there may be something that is at least p_wait old, with each house where it is, and
 -- keeps other servers from them for p_lease. It acts as the owner, because a sweep looks at all houses.
 create function claim_push_devices(p_wait interval, p_lease interval, p_most int)
   returns table (id text, agent_id uuid, house_id text, sealed bytea, failures int, until timestamptz)

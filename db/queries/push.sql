@@ -17,7 +17,7 @@ select email from login_identities where agent_id = current_agent() and email <>
 select coalesce(add_push_device(@endpoint::bytea, @sealed::bytea, sqlc.narg(session)::bytea, @name::text, @most::int), '')::text as id;
 
 -- name: PushDevices :many
-select id, name, created_at, told_at, failures from push_devices where agent_id = current_agent() order by created_at, id limit 100;
+select id, name, created_at, notified_at, failures from push_devices where agent_id = current_agent() order by created_at, id limit 100;
 
 -- name: RemovePushDevice :execrows
 delete from push_devices where agent_id = current_agent() and id = @id;
@@ -31,7 +31,7 @@ select id::text as id, agent_id::uuid as agent_id, house_id::text as house_id, s
 from claim_push_devices(make_interval(secs => @wait::float8), make_interval(secs => @lease::float8), @most::int);
 
 -- name: PushPosition :one
--- What needed the member before this was told to the device.
+-- The device was notified of what needed the member before this.
 select coalesce((select p.at from push_positions p where p.house_id = @house_id and p.device_id = d.id), d.created_at)::timestamptz as at
 from push_devices d where d.id = @device_id and d.agent_id = current_agent();
 
@@ -41,8 +41,8 @@ select @house_id, d.agent_id, d.id, @at from push_devices d where d.id = @device
 on conflict (house_id, device_id) do update set at = greatest(p.at, excluded.at);
 
 -- name: ReleasePushDevice :exec
--- Lets the device be told again after a pause. told says that it was told something now.
-update push_devices set not_before = now() + make_interval(secs => @pause::float8), failures = @failures, told_at = case when @told::boolean then now() else told_at end
+-- Lets the device be notified again after a pause. notified says that it was notified now.
+update push_devices set not_before = now() + make_interval(secs => @pause::float8), failures = @failures, notified_at = case when @notified::boolean then now() else notified_at end
 where id = @id and agent_id = current_agent();
 
 -- name: ClaimDigests :many

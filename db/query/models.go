@@ -515,7 +515,7 @@ type Notice struct {
 	At       time.Time
 }
 
-// How a person wants to be told. No row: on their devices, at any time, and by no mail.
+// How a person wants to be notified. No row: on their devices, at any time, and by no mail.
 type NotificationSetting struct {
 	AgentID string
 	Digest  string
@@ -557,16 +557,16 @@ type PushDevice struct {
 	Endpoint []byte
 	Sealed   []byte
 	// The session of the browser. The device goes with it, so that nobody reads notifications after they logged out. Null if it was added with an API key.
-	Session   []byte
-	Name      string
-	CreatedAt time.Time
-	ToldAt    *time.Time
-	Failures  int32
+	Session    []byte
+	Name       string
+	CreatedAt  time.Time
+	NotifiedAt *time.Time
+	Failures   int32
 	// Nothing is sent before this: the person has quiet hours, a server is sending, or the push service has refused for now.
 	NotBefore time.Time
 }
 
-// What needed a member before this time was told to their device. No row: nothing since the device was added.
+// Their device was notified of what needed a member before this time. No row: nothing since the device was added.
 type PushPosition struct {
 	HouseID  string
 	AgentID  string

@@ -186,15 +186,15 @@ func (q *Queries) NotificationSettings(ctx context.Context, db DBTX) (Notificati
 }
 
 const pushDevices = `-- name: PushDevices :many
-select id, name, created_at, told_at, failures from push_devices where agent_id = current_agent() order by created_at, id limit 100
+select id, name, created_at, notified_at, failures from push_devices where agent_id = current_agent() order by created_at, id limit 100
 `
 
 type PushDevicesRow struct {
-	ID        string
-	Name      string
-	CreatedAt time.Time
-	ToldAt    *time.Time
-	Failures  int32
+	ID         string
+	Name       string
+	CreatedAt  time.Time
+	NotifiedAt *time.Time
+	Failures   int32
 }
 
 func (q *Queries) PushDevices(ctx context.Context, db DBTX) ([]PushDevicesRow, error) {
@@ -210,7 +210,7 @@ func (q *Queries) PushDevices(ctx context.Context, db DBTX) ([]PushDevicesRow, e
 			&i.ID,
 			&i.Name,
 			&i.CreatedAt,
-			&i.ToldAt,
+			&i.NotifiedAt,
 			&i.Failures,
 		); err != nil {
 			return nil, err
@@ -228,7 +228,7 @@ select coalesce((select p.at from push_positions p where p.house_id = $1 and p.d
 from push_devices d where d.id = $2 and d.agent_id = current_agent()
 `
 
-// What needed the member before this was told to the device.
+// The device was notified of what needed the member before this.
 func (q *Queries) PushPosition(ctx context.Context, db DBTX, houseID string, deviceID string) (time.Time, error) {
 	row := db.QueryRow(ctx, pushPosition, houseID, deviceID)
 	var at time.Time
@@ -249,23 +249,23 @@ func (q *Queries) ReleaseDigest(ctx context.Context, db DBTX, pause float64, at 
 }
 
 const releasePushDevice = `-- name: ReleasePushDevice :exec
-update push_devices set not_before = now() + make_interval(secs => $1::float8), failures = $2, told_at = case when $3::boolean then now() else told_at end
+update push_devices set not_before = now() + make_interval(secs => $1::float8), failures = $2, notified_at = case when $3::boolean then now() else notified_at end
 where id = $4 and agent_id = current_agent()
 `
 
 type ReleasePushDeviceParams struct {
 	Pause    float64
 	Failures int32
-	Told     bool
+	Notified bool
 	ID       string
 }
 
-// Lets the device be told again after a pause. told says that it was told something now.
+// Lets the device be notified again after a pause. notified says that it was notified now.
 func (q *Queries) ReleasePushDevice(ctx context.Context, db DBTX, arg ReleasePushDeviceParams) error {
 	_, err := db.Exec(ctx, releasePushDevice,
 		arg.Pause,
 		arg.Failures,
-		arg.Told,
+		arg.Notified,
 		arg.ID,
 	)
 	return err

@@ -25,8 +25,8 @@ type Device struct {
 	// Name is the browser, as it calls itself.
 	Name    string
 	AddedAt time.Time
-	// ToldAt is when it was last told something; zero if never.
-	ToldAt time.Time
+	// NotifiedAt is when it was last notified; zero if never.
+	NotifiedAt time.Time
 }
 
 // Address is where and how a push service reaches a browser, as the browser says (RFC 8030, RFC 8291).
@@ -59,7 +59,7 @@ func (p *Pusher) Add(ctx context.Context, scope db.Scope, a Address, name string
 	return id, err
 }
 
-// Remove removes a device of the scope's agent. It is told nothing more.
+// Remove removes a device of the scope's agent. It gets no more notifications.
 func (p *Pusher) Remove(ctx context.Context, scope db.Scope, id string) error {
 	return p.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		n, err := p.q.RemovePushDevice(ctx, tx, id)

@@ -26,7 +26,7 @@ type Mail struct {
 	From string
 }
 
-// Options configure how people are told.
+// Options configure the mails.
 type Options struct {
 	Mail Mail
 	// PrivateHosts are those of [Config].

@@ -46,7 +46,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// setup also makes tests faster: what needs somebody is told immediately.
+// setup also makes tests faster: people are notified immediately.
 func setup(t testing.TB) *bench {
 	t.Helper()
 	b := &bench{Database: dbtest.New(t), service: newService(t), now: time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)}

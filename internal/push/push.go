@@ -1,11 +1,12 @@
-// Package push tells people what needs them while they do not look: at once on their devices (Web Push), and by mail, in digests.
+// Package push notifies people of what needs them while they do not look: at once on their devices (Web Push), and by mail, in
+// digests.
 //
 // What needs a person is what the inbox of a house says (internal/inbox). [Pusher.Sweep] runs regularly on one server. It finds the
-// devices and the people with something new, and tells each device once about each change of a thread. What is read or muted
-// before that is not told. A person has [Wait] to read it on an open page first. In their quiet hours nothing is sent; what is
+// devices and the people with something new, and notifies each device once of each change of a thread. It sends nothing about what
+// is read or muted before that. A person has [Wait] to read it on an open page first. In their quiet hours nothing is sent; what is
 // still unread afterwards is.
 //
-// A device has a position: what is older was told. It moves after the push service has accepted the notifications, so a crash may
+// A device has a position: it was notified of everything older. The position moves after the push service has accepted the notifications, so a crash may
 // repeat one and never loses one. The repetition has the same tag, with which the browser replaces the first.
 //
 // A device belongs to the session of its browser, and ends with it. Its address and keys are sealed, because whoever knows them
@@ -35,7 +36,7 @@ import (
 const (
 	// Every is how often a server should call [Pusher.Sweep].
 	Every = 15 * time.Second
-	// Wait is how old something must be before it is told.
+	// Wait is how old something must be before a notification is sent.
 	Wait = 10 * time.Second
 	// MaxDevices limits the devices of a person.
 	MaxDevices = 20
@@ -69,7 +70,7 @@ type Config struct {
 	Wait time.Duration
 }
 
-// Pusher tells people what needs them. It is safe for concurrent use.
+// Pusher notifies people of what needs them. It is safe for concurrent use.
 type Pusher struct {
 	Config
 	q      *query.Queries
@@ -98,7 +99,7 @@ func (p *Pusher) PublicKey() string {
 	return base64.RawURLEncoding.EncodeToString(p.vapid.PublicKey().Bytes())
 }
 
-// Sweep tells everybody what is new. It returns when it has asked all push services and mail servers, at most about a minute later.
+// Sweep notifies everybody of what is new. It returns when it has asked all push services and mail servers, at most about a minute later.
 // The failure of a single device or mail is no error. It does nothing while another call of it runs.
 func (p *Pusher) Sweep(ctx context.Context) error {
 	if !p.sweeping.TryLock() {

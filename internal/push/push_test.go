@@ -17,12 +17,12 @@ import (
 
 func (b *bench) expect(t testing.TB, d *device, want ...string) {
 	t.Helper()
-	if got := b.service.told(d); !slices.Equal(got, want) {
-		t.Errorf("the device was told %q, want %q", got, want)
+	if got := b.service.sent(d); !slices.Equal(got, want) {
+		t.Errorf("the device was sent %q, want %q", got, want)
 	}
 }
 
-func TestADeviceIsToldOnceAboutEachChange(t *testing.T) {
+func TestADeviceIsNotifiedOnceOfEachChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.mention(t, "before the device was added")
@@ -31,20 +31,20 @@ func TestADeviceIsToldOnceAboutEachChange(t *testing.T) {
 	b.expect(t, d)
 
 	th := b.mention(t, "Plans")
-	told := fmt.Sprintf("Plans: Ada Lovelace mentioned you /threads/%s?at=1#e1 %[1]s", th.ID)
+	mentioned := fmt.Sprintf("Plans: Ada Lovelace mentioned you /threads/%s?at=1#e1 %[1]s", th.ID)
 	b.sweep(t)
-	b.expect(t, d, told)
+	b.expect(t, d, mentioned)
 	b.sweep(t)
 	b.expect(t, d)
 	b.again(t, th)
 	b.sweep(t)
-	b.expect(t, d, told) // the first entry that they have not read is the same
+	b.expect(t, d, mentioned) // the first entry that they have not read is the same
 	if len(b.service.signers) != 1 || !b.service.signers[b.pusher.PublicKey()] {
 		t.Errorf("%v signed, want %s", b.service.signers, b.pusher.PublicKey())
 	}
 	n, err := b.pusher.Get(t.Context(), db.Scope{Agent: b.bob.Agent})
 	must(t, err)
-	if len(n.Devices) != 1 || n.Devices[0].ID != d.id || n.Devices[0].ToldAt.IsZero() {
+	if len(n.Devices) != 1 || n.Devices[0].ID != d.id || n.Devices[0].NotifiedAt.IsZero() {
 		t.Errorf("Bob has %+v", n.Devices)
 	}
 }
@@ -64,9 +64,9 @@ func TestWhyAThreadNeedsSomebody(t *testing.T) {
 		b.mention(t, "")
 	}
 	b.sweep(t)
-	got := b.service.told(d)
+	got := b.service.sent(d)
 	if len(got) != 6 || !strings.HasPrefix(got[0], "3 more threads need you:  /houses/") || !strings.HasPrefix(got[1], "Untitled thread: Ada") {
-		t.Errorf("of eight, the device was told %q", got)
+		t.Errorf("of eight, the device was sent %q", got)
 	}
 }
 
@@ -96,12 +96,12 @@ func TestSomebodyWhoLooksIsNotDisturbed(t *testing.T) {
 	b.exec(t, "update push_devices set created_at = now() - interval '1 hour'")
 	b.exec(t, "update notices set at = now() - interval '11 seconds'")
 	b.sweep(t)
-	if got := b.service.told(d); len(got) != 1 || !strings.HasSuffix(got[0], th.ID) {
-		t.Errorf("later, the device was told %q", got)
+	if got := b.service.sent(d); len(got) != 1 || !strings.HasSuffix(got[0], th.ID) {
+		t.Errorf("later, the device was sent %q", got)
 	}
 }
 
-func TestTwoServersTellOnce(t *testing.T) {
+func TestTwoServersNotifyOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	d := b.device(t)
@@ -116,8 +116,8 @@ func TestTwoServersTellOnce(t *testing.T) {
 		})
 	}
 	both.Wait()
-	if got := b.service.told(d); len(got) != 1 {
-		t.Errorf("the device was told %q", got)
+	if got := b.service.sent(d); len(got) != 1 {
+		t.Errorf("the device was sent %q", got)
 	}
 }
 
@@ -140,8 +140,8 @@ func TestInQuietHoursNothingIsSentAndAfterwardsWhatIsUnread(t *testing.T) {
 	b.setTime(time.Date(2026, 11, 27, 6, 0, 0, 0, time.UTC))
 	b.later(t)
 	b.sweep(t)
-	if got := b.service.told(d); len(got) != 1 || !strings.HasSuffix(got[0], unread.ID) {
-		t.Errorf("in the morning, the device was told %q", got)
+	if got := b.service.sent(d); len(got) != 1 || !strings.HasSuffix(got[0], unread.ID) {
+		t.Errorf("in the morning, the device was sent %q", got)
 	}
 }
 
@@ -218,8 +218,8 @@ func TestABusyPushServiceIsLeftAlone(t *testing.T) {
 		b.later(t)
 	}
 	b.sweep(t)
-	if got := b.service.told(d); len(got) != 1 {
-		t.Errorf("later, the device was told %q", got)
+	if got := b.service.sent(d); len(got) != 1 {
+		t.Errorf("later, the device was sent %q", got)
 	}
 }
 
@@ -319,7 +319,7 @@ func TestTheDatabaseDoesNotHaveAddresses(t *testing.T) {
 	}
 }
 
-// A sweep is cheap when everybody was told, however many threads need them.
+// A sweep is cheap when everybody was notified, however many threads need them.
 func TestASweepReadsNoThreadsThatWereTold(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

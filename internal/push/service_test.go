@@ -77,8 +77,8 @@ func (s *service) answers(status int, header http.Header) {
 	s.status, s.header = status, header
 }
 
-// told returns what a device has received since the last call.
-func (s *service) told(d *device) []string {
+// sent returns what a device has received since the last call.
+func (s *service) sent(d *device) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	got := s.got[d]

@@ -23,7 +23,7 @@ const (
 	Daily  Digest = "daily"
 )
 
-// Settings are how a person wants to be told.
+// Settings are how a person wants to be notified.
 type Settings struct {
 	Digest Digest
 	// Quiet are the hours in which nothing is sent; nil for none.
@@ -83,7 +83,7 @@ func (p *Pusher) Get(ctx context.Context, scope db.Scope) (n Notifications, err 
 		}
 		rows, err := p.q.PushDevices(ctx, tx)
 		for _, r := range rows {
-			n.Devices = append(n.Devices, Device{ID: r.ID, Name: r.Name, AddedAt: r.CreatedAt, ToldAt: db.Zero(r.ToldAt)})
+			n.Devices = append(n.Devices, Device{ID: r.ID, Name: r.Name, AddedAt: r.CreatedAt, NotifiedAt: db.Zero(r.NotifiedAt)})
 		}
 		return err
 	})

@@ -101,7 +101,7 @@ func notificationSettings(wire *arbev1.NotificationSettings) push.Settings {
 }
 
 func wirePushDevice(d push.Device) *arbev1.PushDevice {
-	return &arbev1.PushDevice{Id: d.ID, Client: shown(d.Name), CreatedAt: timestamp(d.AddedAt), ToldAt: timestamp(d.ToldAt)}
+	return &arbev1.PushDevice{Id: d.ID, Client: shown(d.Name), CreatedAt: timestamp(d.AddedAt), NotifiedAt: timestamp(d.NotifiedAt)}
 }
 
 func wireDeviceLogin(l auth.DeviceLogin) *arbev1.DeviceLogin {

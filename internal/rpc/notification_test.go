@@ -66,7 +66,7 @@ func TestADeviceIsOfOnePerson(t *testing.T) {
 		must(t, err)
 		return got.Devices
 	}
-	if got := list(); len(got) != 1 || got[0].Id != added.Id || got[0].Client != "Firefox on Linux" || got[0].CreatedAt == nil || got[0].ToldAt != nil {
+	if got := list(); len(got) != 1 || got[0].Id != added.Id || got[0].Client != "Firefox on Linux" || got[0].CreatedAt == nil || got[0].NotifiedAt != nil {
 		t.Errorf("Ada has %v", got)
 	}
 	refused(t, errOf(session.Notifications.AddPushDevice(ctx, pushDevice("http://push.example.com/1"))), connect.CodeInvalidArgument, "https")

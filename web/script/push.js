@@ -15,7 +15,7 @@ async function subscribed(worker, key) {
   return worker.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: key })
 }
 
-// turnOn returns why this device cannot be told, or nothing.
+// turnOn returns why this device cannot be notified, or nothing.
 async function turnOn(key) {
   if (!isSecureContext) return 'Browsers show notifications only of pages with https. Ask the operator of this server for it.'
   if (!('serviceWorker' in navigator) || !('PushManager' in globalThis) || !('Notification' in globalThis)) {

@@ -1,10 +1,10 @@
 // The service worker: it shows what the server pushes, also while no page is open. It keeps nothing and answers no requests.
 
 self.addEventListener('push', event => {
-  let told = {}
-  try { told = event.data.json() } catch { /* a browser wants to see a notification for every message */ }
-  event.waitUntil(self.registration.showNotification(told.title || 'arbe', {
-    body: told.body || '', tag: told.tag || 'arbe', renotify: true, data: told.url || '/',
+  let message = {}
+  try { message = event.data.json() } catch { /* a browser wants to see a notification for every message */ }
+  event.waitUntil(self.registration.showNotification(message.title || 'arbe', {
+    body: message.body || '', tag: message.tag || 'arbe', renotify: true, data: message.url || '/',
   }))
 })
 

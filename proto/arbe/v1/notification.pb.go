@@ -76,11 +76,11 @@ func (MailDigest) EnumDescriptor() ([]byte, []int) {
 	return file_arbe_v1_notification_proto_rawDescGZIP(), []int{0}
 }
 
-// NotificationSettings are how a person wants to be told.
+// NotificationSettings are how a person wants to be notified.
 type NotificationSettings struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Digest MailDigest             `protobuf:"varint,1,opt,name=digest,proto3,enum=arbe.v1.MailDigest" json:"digest,omitempty"`
-	// When nothing is sent. What is still unread afterwards is told then. Unset for never.
+	// When nothing is sent. Notifications of what is still unread are sent afterwards. Unset for never.
 	QuietHours    *QuietHours `protobuf:"bytes,2,opt,name=quiet_hours,json=quietHours,proto3" json:"quiet_hours,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -201,8 +201,8 @@ type PushDevice struct {
 	// The browser, as it calls itself. Do not rely on it.
 	Client    string                 `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// When it was last told something. Unset if never.
-	ToldAt        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=told_at,json=toldAt,proto3" json:"told_at,omitempty"`
+	// When it was last notified. Unset if never.
+	NotifiedAt    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=notified_at,json=notifiedAt,proto3" json:"notified_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -258,9 +258,9 @@ func (x *PushDevice) GetCreatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *PushDevice) GetToldAt() *timestamppb.Timestamp {
+func (x *PushDevice) GetNotifiedAt() *timestamppb.Timestamp {
 	if x != nil {
-		return x.ToldAt
+		return x.NotifiedAt
 	}
 	return nil
 }
@@ -681,14 +681,15 @@ const file_arbe_v1_notification_proto_rawDesc = "" +
 	"\xbaH\a\x1a\x05\x18\x9f\v(\x00R\x04from\x12\x1a\n" +
 	"\x02to\x18\x02 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\x9f\v(\x00R\x02to\x12&\n" +
-	"\ttime_zone\x18\x03 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\btimeZone\"\xa4\x01\n" +
+	"\ttime_zone\x18\x03 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\btimeZone\"\xac\x01\n" +
 	"\n" +
 	"PushDevice\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\tR\x06client\x129\n" +
 	"\n" +
-	"created_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x123\n" +
-	"\atold_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06toldAt\"\x19\n" +
+	"created_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12;\n" +
+	"\vnotified_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"notifiedAt\"\x19\n" +
 	"\x17GetNotificationsRequest\"\xd8\x01\n" +
 	"\x18GetNotificationsResponse\x129\n" +
 	"\bsettings\x18\x01 \x01(\v2\x1d.arbe.v1.NotificationSettingsR\bsettings\x12-\n" +
@@ -760,7 +761,7 @@ var file_arbe_v1_notification_proto_depIdxs = []int32{
 	0,  // 0: arbe.v1.NotificationSettings.digest:type_name -> arbe.v1.MailDigest
 	2,  // 1: arbe.v1.NotificationSettings.quiet_hours:type_name -> arbe.v1.QuietHours
 	12, // 2: arbe.v1.PushDevice.created_at:type_name -> google.protobuf.Timestamp
-	12, // 3: arbe.v1.PushDevice.told_at:type_name -> google.protobuf.Timestamp
+	12, // 3: arbe.v1.PushDevice.notified_at:type_name -> google.protobuf.Timestamp
 	1,  // 4: arbe.v1.GetNotificationsResponse.settings:type_name -> arbe.v1.NotificationSettings
 	3,  // 5: arbe.v1.GetNotificationsResponse.devices:type_name -> arbe.v1.PushDevice
 	1,  // 6: arbe.v1.UpdateNotificationsRequest.settings:type_name -> arbe.v1.NotificationSettings

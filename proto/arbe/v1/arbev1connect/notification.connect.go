@@ -57,7 +57,7 @@ type NotificationServiceClient interface {
 	// AddPushDevice adds a browser to the caller's devices. Adding one again changes what is known of it. A browser that somebody else
 	// added becomes the caller's. It goes with the session that this request carries. A person has at most 20 devices.
 	AddPushDevice(context.Context, *v1.AddPushDeviceRequest) (*v1.AddPushDeviceResponse, error)
-	// RemovePushDevice removes a device, which is told nothing more.
+	// RemovePushDevice removes a device. It gets no more notifications.
 	RemovePushDevice(context.Context, *v1.RemovePushDeviceRequest) (*v1.RemovePushDeviceResponse, error)
 }
 
@@ -154,7 +154,7 @@ type NotificationServiceHandler interface {
 	// AddPushDevice adds a browser to the caller's devices. Adding one again changes what is known of it. A browser that somebody else
 	// added becomes the caller's. It goes with the session that this request carries. A person has at most 20 devices.
 	AddPushDevice(context.Context, *v1.AddPushDeviceRequest) (*v1.AddPushDeviceResponse, error)
-	// RemovePushDevice removes a device, which is told nothing more.
+	// RemovePushDevice removes a device. It gets no more notifications.
 	RemovePushDevice(context.Context, *v1.RemovePushDeviceRequest) (*v1.RemovePushDeviceResponse, error)
 }
 

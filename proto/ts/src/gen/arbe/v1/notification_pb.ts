@@ -13,10 +13,10 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/notification.proto.
  */
 export const file_arbe_v1_notification: GenFile = /*@__PURE__*/
-  fileDesc("ChphcmJlL3YxL25vdGlmaWNhdGlvbi5wcm90bxIHYXJiZS52MSJxChROb3RpZmljYXRpb25TZXR0aW5ncxIvCgZkaWdlc3QYASABKA4yEy5hcmJlLnYxLk1haWxEaWdlc3RCCrpIB4IBBBABIAASKAoLcXVpZXRfaG91cnMYAiABKAsyEy5hcmJlLnYxLlF1aWV0SG91cnMiXAoKUXVpZXRIb3VycxIYCgRmcm9tGAEgASgFQgq6SAcaBRifCygAEhYKAnRvGAIgASgFQgq6SAcaBRifCygAEhwKCXRpbWVfem9uZRgDIAEoCUIJukgGcgQQARhAIoUBCgpQdXNoRGV2aWNlEgoKAmlkGAEgASgJEg4KBmNsaWVudBgCIAEoCRIuCgpjcmVhdGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIrCgd0b2xkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIZChdHZXROb3RpZmljYXRpb25zUmVxdWVzdCKoAQoYR2V0Tm90aWZpY2F0aW9uc1Jlc3BvbnNlEi8KCHNldHRpbmdzGAEgASgLMh0uYXJiZS52MS5Ob3RpZmljYXRpb25TZXR0aW5ncxIkCgdkZXZpY2VzGAIgAygLMhMuYXJiZS52MS5QdXNoRGV2aWNlEhIKCnNlcnZlcl9rZXkYAyABKAkSDQoFZW1haWwYBCABKAkSEgoKc2VuZHNfbWFpbBgFIAEoCCJVChpVcGRhdGVOb3RpZmljYXRpb25zUmVxdWVzdBI3CghzZXR0aW5ncxgBIAEoCzIdLmFyYmUudjEuTm90aWZpY2F0aW9uU2V0dGluZ3NCBrpIA8gBASJOChtVcGRhdGVOb3RpZmljYXRpb25zUmVzcG9uc2USLwoIc2V0dGluZ3MYASABKAsyHS5hcmJlLnYxLk5vdGlmaWNhdGlvblNldHRpbmdzIocBChRBZGRQdXNoRGV2aWNlUmVxdWVzdBIcCghlbmRwb2ludBgBIAEoCUIKukgHcgUQARjQDxIaCgZwMjU2ZGgYAiABKAlCCrpIB3IFEAEYyAESFwoEYXV0aBgDIAEoCUIJukgGcgQQARhkEhwKCnVzZXJfYWdlbnQYBCABKAlCCLpIBXIDGOgHIiMKFUFkZFB1c2hEZXZpY2VSZXNwb25zZRIKCgJpZBgBIAEoCSIwChdSZW1vdmVQdXNoRGV2aWNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIhoKGFJlbW92ZVB1c2hEZXZpY2VSZXNwb25zZSptCgpNYWlsRGlnZXN0EhsKF01BSUxfRElHRVNUX1VOU1BFQ0lGSUVEEAASEwoPTUFJTF9ESUdFU1RfT0ZGEAESFgoSTUFJTF9ESUdFU1RfSE9VUkxZEAISFQoRTUFJTF9ESUdFU1RfREFJTFkQAzL+AgoTTm90aWZpY2F0aW9uU2VydmljZRJcChBHZXROb3RpZmljYXRpb25zEiAuYXJiZS52MS5HZXROb3RpZmljYXRpb25zUmVxdWVzdBohLmFyYmUudjEuR2V0Tm90aWZpY2F0aW9uc1Jlc3BvbnNlIgOQAgESYAoTVXBkYXRlTm90aWZpY2F0aW9ucxIjLmFyYmUudjEuVXBkYXRlTm90aWZpY2F0aW9uc1JlcXVlc3QaJC5hcmJlLnYxLlVwZGF0ZU5vdGlmaWNhdGlvbnNSZXNwb25zZRJOCg1BZGRQdXNoRGV2aWNlEh0uYXJiZS52MS5BZGRQdXNoRGV2aWNlUmVxdWVzdBoeLmFyYmUudjEuQWRkUHVzaERldmljZVJlc3BvbnNlElcKEFJlbW92ZVB1c2hEZXZpY2USIC5hcmJlLnYxLlJlbW92ZVB1c2hEZXZpY2VSZXF1ZXN0GiEuYXJiZS52MS5SZW1vdmVQdXNoRGV2aWNlUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChphcmJlL3YxL25vdGlmaWNhdGlvbi5wcm90bxIHYXJiZS52MSJxChROb3RpZmljYXRpb25TZXR0aW5ncxIvCgZkaWdlc3QYASABKA4yEy5hcmJlLnYxLk1haWxEaWdlc3RCCrpIB4IBBBABIAASKAoLcXVpZXRfaG91cnMYAiABKAsyEy5hcmJlLnYxLlF1aWV0SG91cnMiXAoKUXVpZXRIb3VycxIYCgRmcm9tGAEgASgFQgq6SAcaBRifCygAEhYKAnRvGAIgASgFQgq6SAcaBRifCygAEhwKCXRpbWVfem9uZRgDIAEoCUIJukgGcgQQARhAIokBCgpQdXNoRGV2aWNlEgoKAmlkGAEgASgJEg4KBmNsaWVudBgCIAEoCRIuCgpjcmVhdGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtub3RpZmllZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiGQoXR2V0Tm90aWZpY2F0aW9uc1JlcXVlc3QiqAEKGEdldE5vdGlmaWNhdGlvbnNSZXNwb25zZRIvCghzZXR0aW5ncxgBIAEoCzIdLmFyYmUudjEuTm90aWZpY2F0aW9uU2V0dGluZ3MSJAoHZGV2aWNlcxgCIAMoCzITLmFyYmUudjEuUHVzaERldmljZRISCgpzZXJ2ZXJfa2V5GAMgASgJEg0KBWVtYWlsGAQgASgJEhIKCnNlbmRzX21haWwYBSABKAgiVQoaVXBkYXRlTm90aWZpY2F0aW9uc1JlcXVlc3QSNwoIc2V0dGluZ3MYASABKAsyHS5hcmJlLnYxLk5vdGlmaWNhdGlvblNldHRpbmdzQga6SAPIAQEiTgobVXBkYXRlTm90aWZpY2F0aW9uc1Jlc3BvbnNlEi8KCHNldHRpbmdzGAEgASgLMh0uYXJiZS52MS5Ob3RpZmljYXRpb25TZXR0aW5ncyKHAQoUQWRkUHVzaERldmljZVJlcXVlc3QSHAoIZW5kcG9pbnQYASABKAlCCrpIB3IFEAEY0A8SGgoGcDI1NmRoGAIgASgJQgq6SAdyBRABGMgBEhcKBGF1dGgYAyABKAlCCbpIBnIEEAEYZBIcCgp1c2VyX2FnZW50GAQgASgJQgi6SAVyAxjoByIjChVBZGRQdXNoRGV2aWNlUmVzcG9uc2USCgoCaWQYASABKAkiMAoXUmVtb3ZlUHVzaERldmljZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQCIaChhSZW1vdmVQdXNoRGV2aWNlUmVzcG9uc2UqbQoKTWFpbERpZ2VzdBIbChdNQUlMX0RJR0VTVF9VTlNQRUNJRklFRBAAEhMKD01BSUxfRElHRVNUX09GRhABEhYKEk1BSUxfRElHRVNUX0hPVVJMWRACEhUKEU1BSUxfRElHRVNUX0RBSUxZEAMy/gIKE05vdGlmaWNhdGlvblNlcnZpY2USXAoQR2V0Tm90aWZpY2F0aW9ucxIgLmFyYmUudjEuR2V0Tm90aWZpY2F0aW9uc1JlcXVlc3QaIS5hcmJlLnYxLkdldE5vdGlmaWNhdGlvbnNSZXNwb25zZSIDkAIBEmAKE1VwZGF0ZU5vdGlmaWNhdGlvbnMSIy5hcmJlLnYxLlVwZGF0ZU5vdGlmaWNhdGlvbnNSZXF1ZXN0GiQuYXJiZS52MS5VcGRhdGVOb3RpZmljYXRpb25zUmVzcG9uc2USTgoNQWRkUHVzaERldmljZRIdLmFyYmUudjEuQWRkUHVzaERldmljZVJlcXVlc3QaHi5hcmJlLnYxLkFkZFB1c2hEZXZpY2VSZXNwb25zZRJXChBSZW1vdmVQdXNoRGV2aWNlEiAuYXJiZS52MS5SZW1vdmVQdXNoRGV2aWNlUmVxdWVzdBohLmFyYmUudjEuUmVtb3ZlUHVzaERldmljZVJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
- * NotificationSettings are how a person wants to be told.
+ * NotificationSettings are how a person wants to be notified.
  *
  * @generated from message arbe.v1.NotificationSettings
  */
@@ -27,7 +27,7 @@ export type NotificationSettings = Message<"arbe.v1.NotificationSettings"> & {
   digest: MailDigest;
 
   /**
-   * When nothing is sent. What is still unread afterwards is told then. Unset for never.
+   * When nothing is sent. Notifications of what is still unread are sent afterwards. Unset for never.
    *
    * @generated from field: arbe.v1.QuietHours quiet_hours = 2;
    */
@@ -99,11 +99,11 @@ export type PushDevice = Message<"arbe.v1.PushDevice"> & {
   createdAt?: Timestamp | undefined;
 
   /**
-   * When it was last told something. Unset if never.
+   * When it was last notified. Unset if never.
    *
-   * @generated from field: google.protobuf.Timestamp told_at = 4;
+   * @generated from field: google.protobuf.Timestamp notified_at = 4;
    */
-  toldAt?: Timestamp | undefined;
+  notifiedAt?: Timestamp | undefined;
 };
 
 /**
@@ -325,8 +325,8 @@ export const MailDigestSchema: GenEnum<MailDigest> = /*@__PURE__*/
   enumDesc(file_arbe_v1_notification, 0);
 
 /**
- * NotificationService manages how the caller is told what needs them while they do not look: on their devices (Web Push), and by
- * mail. What needs them is what their inboxes say, so a muted thread tells them only of mentions. The credential must be valid for
+ * NotificationService manages how the caller is notified of what needs them while they do not look: on their devices (Web Push), and by
+ * mail. What needs them is what their inboxes say, so a muted thread notifies them only of mentions. The credential must be valid for
  * all the caller's houses.
  *
  * @generated from service arbe.v1.NotificationService
@@ -365,7 +365,7 @@ export const NotificationService: GenService<{
     output: typeof AddPushDeviceResponseSchema;
   },
   /**
-   * RemovePushDevice removes a device, which is told nothing more.
+   * RemovePushDevice removes a device. It gets no more notifications.
    *
    * @generated from rpc arbe.v1.NotificationService.RemovePushDevice
    */

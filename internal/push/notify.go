@@ -25,7 +25,7 @@ type Notification struct {
 	Tag string `json:"tag"`
 }
 
-// claimed is a device that a sweep tells, with the houses that may have something for it.
+// claimed is a device that a sweep notifies, with the houses that may have something for it.
 type claimed struct {
 	id, agent string
 	sealed    []byte
@@ -35,7 +35,7 @@ type claimed struct {
 	until time.Time
 }
 
-// sweepDevices tells devices. Devices wait for each other at most as long as a push service may take to answer.
+// sweepDevices notifies devices. Devices wait for each other at most as long as a push service may take to answer.
 func (p *Pusher) sweepDevices(ctx context.Context) error {
 	rows, err := p.q.ClaimPushDevices(ctx, p.DB.Pool(), p.Wait.Seconds(), lease.Seconds(), batch)
 	if err != nil {
@@ -58,8 +58,8 @@ func (p *Pusher) sweepDevices(ctx context.Context) error {
 		}
 		go func() {
 			defer func() { <-limit }()
-			if err := p.tell(ctx, d); err != nil {
-				p.Logger.WarnContext(ctx, "a device was not told what needs its person", "device", d.id, "agent", d.agent, "error", err)
+			if err := p.notify(ctx, d); err != nil {
+				p.Logger.WarnContext(ctx, "a device was not notified of what needs its person", "device", d.id, "agent", d.agent, "error", err)
 			}
 		}()
 	}
@@ -69,8 +69,8 @@ func (p *Pusher) sweepDevices(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// tell tells a device what is new in all its houses.
-func (p *Pusher) tell(ctx context.Context, d *claimed) error {
+// notify notifies a device of what is new in all its houses.
+func (p *Pusher) notify(ctx context.Context, d *claimed) error {
 	person := db.Scope{Agent: d.agent}
 	var s Settings
 	err := p.DB.In(ctx, person, func(tx pgx.Tx) (err error) {
@@ -88,36 +88,36 @@ func (p *Pusher) tell(ctx context.Context, d *claimed) error {
 	if err != nil {
 		return errors.Join(err, p.drop(ctx, person, d))
 	}
-	told := false
+	notified := false
 	for _, house := range d.houses {
-		sent, err := p.tellOf(ctx, db.Scope{House: house, Agent: d.agent}, d, to)
-		told = told || sent
+		sent, err := p.notifyOf(ctx, db.Scope{House: house, Agent: d.agent}, d, to)
+		notified = notified || sent
 		if refused, ok := errors.AsType[*refusedError](err); ok && refused.gone {
 			return p.drop(ctx, person, d)
 		}
 		if err != nil {
 			pause := backOff(d.failures, err)
 			d.failures++
-			return errors.Join(err, p.release(ctx, person, d, pause, told))
+			return errors.Join(err, p.release(ctx, person, d, pause, notified))
 		}
 	}
 	d.failures = 0
-	return p.release(ctx, person, d, 0, told)
+	return p.release(ctx, person, d, 0, notified)
 }
 
-// tellOf tells a device what is new in a house.
-func (p *Pusher) tellOf(ctx context.Context, scope db.Scope, d *claimed, to Address) (told bool, err error) {
+// notifyOf notifies a device of what is new in a house.
+func (p *Pusher) notifyOf(ctx context.Context, scope db.Scope, d *claimed, to Address) (sent bool, err error) {
 	list, err := p.news(ctx, scope, d)
 	if err != nil {
 		return false, err
 	}
 	for _, n := range list {
 		if err := p.send(ctx, to, n); err != nil {
-			return told, err
+			return sent, err
 		}
-		told = true
+		sent = true
 	}
-	return told, p.DB.In(ctx, scope, func(tx pgx.Tx) error {
+	return sent, p.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		return p.q.AdvancePush(ctx, tx, scope.House, d.until, d.id)
 	})
 }
@@ -187,10 +187,10 @@ func path(n inbox.Need) string {
 	return p
 }
 
-// release ends a sweep's claim of a device. The device is told nothing during the pause.
-func (p *Pusher) release(ctx context.Context, person db.Scope, d *claimed, pause time.Duration, told bool) error {
+// release ends a sweep's claim of a device. The device gets no notification during the pause.
+func (p *Pusher) release(ctx context.Context, person db.Scope, d *claimed, pause time.Duration, sent bool) error {
 	return p.DB.In(ctx, person, func(tx pgx.Tx) error {
-		return p.q.ReleasePushDevice(ctx, tx, query.ReleasePushDeviceParams{ID: d.id, Pause: pause.Seconds(), Failures: int32(d.failures), Told: told})
+		return p.q.ReleasePushDevice(ctx, tx, query.ReleasePushDeviceParams{ID: d.id, Pause: pause.Seconds(), Failures: int32(d.failures), Notified: sent})
 	})
 }
 
