@@ -25,6 +25,7 @@ import (
 // good holds requests that succeed, one for each procedure whose request has an id. A new procedure needs a line here.
 var good = map[string]func(things) proto.Message{
 	"HouseService.GetHouse":    func(of things) proto.Message { return &arbev1.GetHouseRequest{Id: of.house} },
+	"HouseService.DeleteHouse": func(of things) proto.Message { return &arbev1.DeleteHouseRequest{Id: of.house, Name: "Not its name"} },
 	"HouseService.UpdateHouse": func(of things) proto.Message { return &arbev1.UpdateHouseRequest{Id: of.house, Name: new("Renamed")} },
 	"HouseService.ListMembers": func(of things) proto.Message { return &arbev1.ListMembersRequest{HouseId: of.house} },
 	"BotService.CreateBot":     func(of things) proto.Message { return &arbev1.CreateBotRequest{HouseId: of.house, Name: "Bot"} },
@@ -342,8 +343,9 @@ func (b *bench) walk(t *testing.T, cast *authtest.Cast, service, method string, 
 				}
 				return b.answer(t, as, service, method, request, id)
 			}
-			// A call that looks into a sandbox is refused only because there is none.
-			if plain := ask(""); !strings.HasPrefix(plain, "200 ") && !strings.Contains(plain, string(fault.NoSandbox)) {
+			// A call that looks into a sandbox is refused only because there is none. A deletion of the house, which all tests
+			// share, repeats another name.
+			if plain := ask(""); !strings.HasPrefix(plain, "200 ") && !strings.Contains(plain, string(fault.NoSandbox)) && !strings.Contains(plain, "this is not the name of the house") {
 				t.Fatalf("with %s a good request is refused: %s", principal, plain)
 			}
 			theirs := things(cast.Other)

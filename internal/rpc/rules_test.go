@@ -103,7 +103,8 @@ func required(f protoreflect.FieldDescriptor) bool {
 
 // unversioned are the updates without an etag.
 var unversioned = map[protoreflect.Name]string{
-	"UpdateProfile": "a person changes only their own",
+	"UpdateProfile":       "a person changes only their own",
+	"UpdateNotifications": "a person changes only their own",
 }
 
 // What several people may change has an etag, and so does each answer of the update.
