@@ -162,8 +162,8 @@ func TestTwoPeopleInOneThread(t *testing.T) {
 			t.Errorf("a change scrolls the tabs from where the reader put them to %v", at)
 		}
 		eval[int](b, `(nav => {
-			nav.lastElementChild.removeAttribute('aria-current')
-			nav.children[5].setAttribute('aria-current', 'page')
+			nav.lastElementChild.removeAttribute('aria-current');
+			[...nav.children].find(tab => tab.textContent.includes('Models')).setAttribute('aria-current', 'page')
 			document.dispatchEvent(new CustomEvent('datastar-fetch', { detail: { type: 'datastar-patch-elements', el: document.body, argsRaw: { selector: '.tabs', mode: 'outer', elements: nav.outerHTML } } }))
 			document.dispatchEvent(new Event('arbe:patched'))
 			return 1
