@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 
-// examples puts a first message into the composer. The list shows only while the house has no threads.
+// examples puts a first message into the composer. The list shows only while nothing was said in the house.
 func examples(house string, people []*arbev1.Agent) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

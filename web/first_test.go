@@ -14,6 +14,7 @@ func TestAnEmptyHouseOffersExamples(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
 	f.models = &arbev1.ListModelsResponse{Problem: "this house has no model"}
+	f.thread("housethr", "Home") // each house begins with a thread
 	b := newTab(t, f.start(t))
 	b.open("/houses/home")
 	b.until("three examples and a checklist", "document.querySelectorAll('.example').length === 3 && document.querySelectorAll('.checklist li').length === 3")
@@ -23,8 +24,9 @@ func TestAnEmptyHouseOffersExamples(t *testing.T) {
 	b.until("the command in the composer, with the focus", "document.activeElement.id === 'starter-text' && document.activeElement.value.startsWith('!uname')")
 	b.enter()
 	b.until("the thread that it starts", "location.pathname.startsWith('/threads/') && !!document.querySelector('.command')")
+	f.update("housethr", func(th *arbev1.Thread) { th.LastSaid = &arbev1.LastSaid{AuthorName: "Ada", Text: "Hello."} })
 	b.open("/houses/home")
-	b.until("no examples in a house with threads", "!!document.querySelector('.thread-item') && !document.querySelector('.example')")
+	b.until("no examples in a house in which something was said", "!!document.querySelector('.thread-item') && !document.querySelector('.example')")
 }
 
 func TestAnExampleNamesABotThatIsThere(t *testing.T) {
