@@ -160,6 +160,8 @@ type cached struct {
 type restoring struct {
 	from Tree
 	open func(ctx context.Context, artifactID string) (io.ReadCloser, error)
+	// now returns what is saved of the old sandbox now; nil if there is no old sandbox.
+	now func(context.Context) (Tree, error)
 	// parts says how the restore of each part ended.
 	parts []entry.TreePart
 }

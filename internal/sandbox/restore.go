@@ -36,7 +36,8 @@ func (t *trees) restore(ctx context.Context, box Sandbox) (*restoring, error) {
 			from.Saved[i].Missing = "what changed since then, because the old sandbox does not answer"
 		}
 	}
-	return &restoring{from: from, open: t.open(scope)}, err
+	now := func(ctx context.Context) (Tree, error) { return t.sandboxes.Tree(ctx, scope, old.ID) }
+	return &restoring{from: from, open: t.open(scope), now: now}, err
 }
 
 // leavingTimeout limits how long a new sandbox waits until the thread's old one is saved.
@@ -169,19 +170,19 @@ func (p *preparing) restorePart(part SavedPart) error {
 // bring brings one part into the sandbox, and extends the list of its missing files. problem says why that is not
 // possible.
 func (p *preparing) bring(part *SavedPart) (problem string, err error) {
+	content, gone, err := p.restoring.content(p.ctx, part)
+	if gone {
+		return "what was saved has been deleted", nil
+	} else if err != nil {
+		return "", err
+	}
 	if part.Commit == "" && part.Artifact == "" {
 		return part.Missing, nil
 	}
 	cmd := Command{Dir: "/", Timeout: min(restoreTimeout, p.stepTime), Merged: true}
 	var said tail
 	cmd.Stdout = &said
-	if part.Artifact != "" {
-		content, err := p.restoring.open(p.ctx, part.Artifact)
-		if fault.CodeOf(err) == fault.NotFound {
-			return "what was saved has been deleted", nil
-		} else if err != nil {
-			return "", err
-		}
+	if content != nil {
 		defer content.Close()
 		cmd.Stdin = content
 	}
@@ -217,6 +218,32 @@ func (p *preparing) bring(part *SavedPart) (problem string, err error) {
 		return "it failed: " + firstLine(said.String()), p.quiet("clearing "+folder, "/bin/sh", "-c", clearFolder, "clear", folder, part.Commit)
 	}
 	return "", nil
+}
+
+// content opens what was saved of a part; nil if nothing was. The old sandbox may still be used, and each time it is saved,
+// what was saved before is deleted. Then part becomes what was saved last. gone reports that there is nothing newer.
+func (r *restoring) content(ctx context.Context, part *SavedPart) (content io.ReadCloser, gone bool, err error) {
+	for part.Artifact != "" {
+		if content, err = r.open(ctx, part.Artifact); fault.CodeOf(err) != fault.NotFound {
+			return content, false, err
+		}
+		if r.now == nil {
+			return nil, true, nil
+		}
+		now, err := r.now(ctx)
+		if err != nil {
+			return nil, false, err
+		}
+		newer, ok := now.of(part.Folder)
+		if !ok || newer.Artifact == part.Artifact {
+			return nil, true, nil
+		}
+		r.from.SavedAt, *part = now.SavedAt, newer
+		if i := slices.IndexFunc(r.from.Saved, func(p SavedPart) bool { return p.Folder == newer.Folder }); i >= 0 {
+			r.from.Saved[i] = newer
+		}
+	}
+	return nil, false, nil
 }
 
 // besideCheckouts returns an archive without the files in the folders of repositories that are cloned later. The
