@@ -127,6 +127,13 @@ on conflict (sandbox_id) do update set used_at = now(), commits = excluded.commi
 insert into sandbox_trees (sandbox_id, house_id, saved_at, saved) values (@sandbox_id, @house_id, @saved_at::timestamptz, @saved)
 on conflict (sandbox_id) do update set saved_at = excluded.saved_at, saved = excluded.saved;
 
+-- name: BeganElsewhere :one
+-- Whether another sandbox that is not dead counts an artifact as what was saved of it: it began with these files, and has saved
+-- none of its own yet.
+select exists (select from sandbox_trees t join sandboxes s on s.id = t.sandbox_id
+  where t.house_id = @house_id and t.sandbox_id <> @sandbox_id and s.status <> 'dead'
+    and t.saved @> jsonb_build_array(jsonb_build_object('artifact', @artifact::text)))::bool;
+
 -- name: RecordDisks :exec
 -- Records the disk space of sandboxes.
 update sandbox_trees t set disk_bytes = v.bytes from (select unnest(@ids::text[]) as id, unnest(@bytes::bigint[]) as bytes) v

@@ -11,6 +11,21 @@ import (
 	"time"
 )
 
+const beganElsewhere = `-- name: BeganElsewhere :one
+select exists (select from sandbox_trees t join sandboxes s on s.id = t.sandbox_id
+  where t.house_id = $1 and t.sandbox_id <> $2 and s.status <> 'dead'
+    and t.saved @> jsonb_build_array(jsonb_build_object('artifact', $3::text)))::bool
+`
+
+// Whether another sandbox that is not dead counts an artifact as what was saved of it: it began with these files, and has saved
+// none of its own yet.
+func (q *Queries) BeganElsewhere(ctx context.Context, db DBTX, houseID string, sandboxID string, artifact string) (bool, error) {
+	row := db.QueryRow(ctx, beganElsewhere, houseID, sandboxID, artifact)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const defaultEnvironmentOf = `-- name: DefaultEnvironmentOf :one
 select coalesce(t.environment_id, h.default_environment_id, '')::text from threads t
 join houses h on h.id = t.house_id

@@ -439,7 +439,11 @@ func (s *saving) deleteOldTx(ctx context.Context, tx pgx.Tx, now Tree) error {
 		if p, _ := now.of(old.Folder); old.Artifact == "" || old.By != s.box.ID || p.Artifact == old.Artifact {
 			continue
 		}
-		if err := s.artifacts.DeleteTx(ctx, tx, old.Artifact); err != nil {
+		named, err := s.q.BeganElsewhere(ctx, tx, s.box.House, s.box.ID, old.Artifact)
+		if err == nil && !named {
+			err = s.artifacts.DeleteTx(ctx, tx, old.Artifact)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -281,6 +281,29 @@ func TestAThreadContinuesInAFreshSandbox(t *testing.T) {
 	}
 }
 
+// What a new sandbox began with is kept until its own files are saved, although the old one is saved again.
+func TestWhatASandboxBeganWithIsKept(t *testing.T) {
+	t.Parallel()
+	b, parent, repo := grown(t, sandbox.Recipe{})
+	old, _ := b.sh(parent, "echo parent > new")
+	leaves := func() (child string, box sandbox.Sandbox) { // which saves the old sandbox
+		child = b.driven(b.environment(sandbox.Recipe{Driver: "local", Repo: repo}))
+		b.share(child, parent)
+		if err := b.boxes.Renew(t.Context(), b.scope, child, old.ID); err != nil {
+			t.Fatal(detail(err))
+		}
+		box, _ = b.sh(child, "true")
+		return child, box
+	}
+	child, box := leaves()
+	b.sh(parent, "echo changed > new")
+	leaves()
+	b.exec("update sandboxes set status = 'dead', destroyed_at = now() where id = $1", box.ID)
+	if _, got := b.sh(child, "cat new"); got != "parent\n" {
+		t.Errorf("in the next sandbox, the file is %q", got)
+	}
+}
+
 // A thread that leaves a sandbox which it shares leaves alone, even if the sandbox is gone.
 func TestAThreadLeavesADeadSandboxAlone(t *testing.T) {
 	t.Parallel()
