@@ -10,7 +10,7 @@ values (@agent_id, @digest, sqlc.narg(quiet_from), sqlc.narg(quiet_to), @zone)
 on conflict (agent_id) do update set digest = excluded.digest, quiet_from = excluded.quiet_from, quiet_to = excluded.quiet_to, zone = excluded.zone, not_before = now();
 
 -- name: LoginEmail :one
--- The verified address of the current agent's latest account. Returns no row if there is none.
+-- The verified address of the current agent's latest account. Returns no row for an agent without a verified address.
 select email from login_identities where agent_id = current_agent() and email <> '' order by created_at desc limit 1;
 
 -- name: AddPushDevice :one

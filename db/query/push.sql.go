@@ -151,7 +151,7 @@ const loginEmail = `-- name: LoginEmail :one
 select email from login_identities where agent_id = current_agent() and email <> '' order by created_at desc limit 1
 `
 
-// The verified address of the current agent's latest account. Returns no row if there is none.
+// The verified address of the current agent's latest account. Returns no row for an agent without a verified address.
 func (q *Queries) LoginEmail(ctx context.Context, db DBTX) (string, error) {
 	row := db.QueryRow(ctx, loginEmail)
 	var email string

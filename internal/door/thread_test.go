@@ -352,7 +352,7 @@ func TestErrorsForProgramsNameNoVerbs(t *testing.T) {
 	w := newWorld(t)
 	for agent, want := range map[string]string{"curl/8": "list the threads", "arbe-cli/v1.2.3": "list the threads with: arbe thread list"} {
 		if got := w.do("GET", "arbe-thread-nothing1", "", "User-Agent: "+agent).want(http.StatusNotFound).failure().Next; got != want {
-			t.Errorf("%s is told to %q, want %q", agent, got, want)
+			t.Errorf("the hint for %s is %q, want %q", agent, got, want)
 		}
 	}
 }

@@ -29,6 +29,6 @@ func TestNamesOfFilesInASandbox(t *testing.T) {
 	}
 	chat := entry.Chat{Text: "Look.", Attachments: []entry.Attachment{{ArtifactID: "k3v9x2mq", Name: "plan.pdf", Size: 12_000}}}
 	if got := chat.Told(); got != "Look.\n[file: plan.pdf, 12 kB, ~/files/plan-k3v9x2mq.pdf]" {
-		t.Errorf("an agent is told %q", got)
+		t.Errorf("an agent reads %q", got)
 	}
 }

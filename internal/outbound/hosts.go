@@ -3,10 +3,12 @@ package outbound
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Hosts are destinations that the operator allows although they may be at private addresses. The zero value has none.
@@ -61,4 +63,16 @@ func normal(host string) string {
 		return ip.String()
 	}
 	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// Client returns a client for URLs that members name. It connects only to public addresses and to private, so that members cannot
+// make the server call services inside its own network. It follows no redirect, because the URL behind it was not checked. timeout
+// limits a request, idle the unused connections that the client keeps, and maxHeader the bytes of an answer's header.
+func Client(private Hosts, timeout time.Duration, idle int, maxHeader int64) *http.Client {
+	transport := Transport(private.Allows)
+	transport.MaxIdleConns, transport.MaxResponseHeaderBytes = idle, maxHeader
+	return &http.Client{
+		Timeout: timeout, Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }

@@ -91,7 +91,7 @@ func New(c Config) (*Pusher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pusher{Config: c, q: query.New(), sealer: sealer, vapid: vapidKey(c.VAPIDSeed), client: newClient(c.PrivateHosts)}, nil
+	return &Pusher{Config: c, q: query.New(), sealer: sealer, vapid: vapidKey(c.VAPIDSeed), client: outbound.Client(c.PrivateHosts, sendTimeout, 32, maxAnswer)}, nil
 }
 
 // PublicKey returns the key with which a browser asks its push service for an address, in base64url.

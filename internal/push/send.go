@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/SherClockHolmes/webpush-go"
-
-	"github.com/arbe-dev/arbe/internal/outbound"
 )
 
 const (
@@ -29,19 +27,6 @@ const (
 	// The pause after a failure doubles with each one from minPause to maxPause.
 	minPause, maxPause = 30 * time.Second, time.Hour
 )
-
-// newClient returns the client that calls push services. It connects only to public addresses and to private, so that members
-// cannot make the server call services inside its own network.
-func newClient(private outbound.Hosts) *http.Client {
-	transport := outbound.Transport(private.Allows)
-	transport.MaxIdleConns, transport.MaxResponseHeaderBytes = 32, maxAnswer
-	return &http.Client{
-		Timeout:   sendTimeout,
-		Transport: transport,
-		// A redirect is not followed, because the URL behind it was not checked.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-}
 
 // refusedError says that a push service did not take a notification.
 type refusedError struct {

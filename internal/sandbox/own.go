@@ -146,7 +146,7 @@ func (p *preparing) say(name, output string) {
 	p.steps, p.boot = append(p.steps, step), append(p.boot, step)
 }
 
-// read returns a file of the box; nil if there is none.
+// read returns the contents of a file of the box; nil if the file does not exist.
 func (p *preparing) read(name string) ([]byte, error) {
 	file, err := p.driver.Download(p.ctx, p.ref, name)
 	if code := fault.CodeOf(err); code == fault.NotFound || code == fault.Invalid { // Invalid: not a regular file

@@ -72,7 +72,7 @@ type Config struct {
 	Fetch dispatch.Fetch
 	// Login configures the OpenID Connect provider with which people log in.
 	Login oidc.Config
-	// Push configures how people are told what needs them.
+	// Push configures how people are notified of what needs them.
 	Push push.Options
 	// Work, Roots, Budget and BotMaxima limit what houses, people and bots may use.
 	Work      dispatch.Limits

@@ -11,6 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -35,7 +36,7 @@ const (
 // Start starts to deliver wakes until Close is called.
 func Start(c Config) *Subscriptions {
 	s := &Subscriptions{Config: c, kick: make(chan struct{}, 1), deliveries: make(chan struct{}, maxDeliveries), redeliveries: make(chan struct{}, maxRedeliveries)}
-	s.client = s.newClient(maxDeliveries)
+	s.client = outbound.Client(s.PrivateHosts, webhookTimeout, maxDeliveries, maxAnswer)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.work.Go(s.run)
 	return s

@@ -13,7 +13,6 @@ import (
 
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -23,19 +22,6 @@ const (
 	// maxAnswer limits the bytes read of a webhook's answer and of its header, because anyone may have written them.
 	maxAnswer = 64 << 10
 )
-
-// newClient returns the client that calls webhooks. It keeps at most idle unused connections. It connects only to public
-// addresses and to [Config.PrivateHosts], so that members cannot make the server call services inside its own network.
-func (s *Subscriptions) newClient(idle int) *http.Client {
-	transport := outbound.Transport(s.PrivateHosts.Allows)
-	transport.MaxIdleConns, transport.MaxResponseHeaderBytes = idle, maxAnswer
-	return &http.Client{
-		Timeout:   webhookTimeout,
-		Transport: transport,
-		// A redirect is not followed, because the URL behind it was not checked.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-}
 
 // StreamState is a [Link] as clients see it.
 type StreamState struct {
