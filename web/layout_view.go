@@ -282,7 +282,7 @@ func (f layout) isOwner() bool { return f.House.Role == "owner" }
 
 // isUnused reports whether nothing was said in the house. A new house has one thread, in which nothing was said.
 func (f layout) isUnused() bool {
-	return f.Page == "" && !slices.ContainsFunc(f.Threads, func(t *arbev1.Thread) bool { return t.LastSaid != nil })
+	return f.Page == "" && len(f.Threads) <= 1 && !slices.ContainsFunc(f.Threads, func(t *arbev1.Thread) bool { return t.LastSaid != nil })
 }
 
 // calm returns 0 for a thread that works or waits, 1 for a failed one, and 2 for any other.
