@@ -113,9 +113,10 @@ select coalesce((select s.machine_id from threads t join sandboxes s on s.id = t
 select * from sandbox_trees where sandbox_id = @sandbox_id;
 
 -- name: TouchTree :exec
--- Does nothing if the sandbox no longer exists.
+-- Does nothing if the sandbox no longer exists. A transaction that began earlier and ends later does not turn the time back,
+-- because what ran in between would then count as saved.
 insert into sandbox_trees (sandbox_id, house_id, used_at) select s.id, s.house_id, now() from sandboxes s where s.id = @sandbox_id
-on conflict (sandbox_id) do update set used_at = now();
+on conflict (sandbox_id) do update set used_at = greatest(sandbox_trees.used_at, excluded.used_at);
 
 -- name: RecordBoot :exec
 -- The sandbox counts as used now, because somebody waits for it.

@@ -913,10 +913,11 @@ func (q *Queries) TouchMachine(ctx context.Context, db DBTX, id string) error {
 
 const touchTree = `-- name: TouchTree :exec
 insert into sandbox_trees (sandbox_id, house_id, used_at) select s.id, s.house_id, now() from sandboxes s where s.id = $1
-on conflict (sandbox_id) do update set used_at = now()
+on conflict (sandbox_id) do update set used_at = greatest(sandbox_trees.used_at, excluded.used_at)
 `
 
-// Does nothing if the sandbox no longer exists.
+// Does nothing if the sandbox no longer exists. A transaction that began earlier and ends later does not turn the time back,
+// because what ran in between would then count as saved.
 func (q *Queries) TouchTree(ctx context.Context, db DBTX, sandboxID string) error {
 	_, err := db.Exec(ctx, touchTree, sandboxID)
 	return err

@@ -15,3 +15,6 @@ func ParseDefaults(text string) (used, unused []string, err error) {
 	d, err := parseDefaults([]byte(text), ".")
 	return d.used, d.unused, err
 }
+
+// SaveBegins does what the beginning of a save does to the records of uses.
+func (s *Sandboxes) SaveBegins(id string) { s.touched.Delete(id) }

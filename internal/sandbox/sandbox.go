@@ -53,7 +53,7 @@ type Sandboxes struct {
 	machines *Machines
 	logger   *slog.Logger
 	q        *query.Queries
-	// touched is when this server last recorded that a sandbox is in use, by its id. touchEach is the time between
+	// touched holds the last [use] of each sandbox that this server recorded, by its id. touchEach is the time between
 	// two such records.
 	touched   sync.Map
 	touchEach time.Duration

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -85,24 +86,13 @@ func (s *Sandboxes) TouchTx(ctx context.Context, tx pgx.Tx, id string) error {
 }
 
 // KeepUsed records that a sandbox is in use, until ended is called. Until then it does not count as idle on any server.
-// Losing one record is harmless, because the next one follows soon.
+// When ended returns, nothing more is recorded. Losing one record is harmless, because the next one follows soon.
 func (s *Sandboxes) KeepUsed(ctx context.Context, scope db.Scope, id string) (ended func()) {
 	ctx = context.WithoutCancel(ctx)
-	touch := func() {
-		if last, ok := s.touched.Load(id); ok && time.Since(last.(time.Time)) < s.touchEach {
-			return
-		}
-		bounded, cancel := context.WithTimeout(ctx, maxTouchEach)
-		defer cancel()
-		if err := s.db.In(bounded, scope, func(tx pgx.Tx) error { return s.TouchTx(bounded, tx, id) }); err != nil {
-			s.logger.DebugContext(ctx, "cannot note that a sandbox is in use", "sandbox", id, "error", err)
-			return
-		}
-		s.touched.Store(id, time.Now())
-	}
 	done := make(chan struct{})
-	touch()
-	go func() {
+	s.touch(ctx, scope, id)
+	var ticking sync.WaitGroup
+	ticking.Go(func() {
 		tick := time.NewTicker(s.touchEach)
 		defer tick.Stop()
 		for {
@@ -110,11 +100,39 @@ func (s *Sandboxes) KeepUsed(ctx context.Context, scope db.Scope, id string) (en
 			case <-done:
 				return
 			case <-tick.C:
-				touch()
+				s.touch(ctx, scope, id)
 			}
 		}
-	}()
-	return func() { close(done); touch() }
+	})
+	return func() {
+		close(done)
+		// A record that came after ended would make the sandbox look used, and a sweep at that moment would not save it.
+		ticking.Wait()
+		s.touch(ctx, scope, id)
+	}
+}
+
+// use is the latest record of this server that a sandbox is in use.
+type use struct {
+	at   time.Time
+	done bool // it is in the database
+}
+
+// touch records that a sandbox is in use, unless this server has just recorded it.
+func (s *Sandboxes) touch(ctx context.Context, scope db.Scope, id string) {
+	now := use{at: time.Now()}
+	if last, ok := s.touched.Load(id); ok && last.(use).done && now.at.Sub(last.(use).at) < s.touchEach {
+		return
+	}
+	s.touched.Store(id, now)
+	bounded, cancel := context.WithTimeout(ctx, maxTouchEach)
+	defer cancel()
+	if err := s.db.In(bounded, scope, func(tx pgx.Tx) error { return s.TouchTx(bounded, tx, id) }); err != nil {
+		s.logger.DebugContext(ctx, "cannot note that a sandbox is in use", "sandbox", id, "error", err)
+		return
+	}
+	// A save may have begun meanwhile, and removed the record. Then the next use is recorded without a pause.
+	s.touched.CompareAndSwap(id, now, use{now.at, true})
 }
 
 // recordBootTx records how a sandbox was built, and with which files it begins.
