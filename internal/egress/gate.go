@@ -31,8 +31,8 @@ const (
 	// maxConnections is how many connections of a sandbox are forwarded at once. Each takes two descriptors of the
 	// server.
 	maxConnections = 256
-	// helloTime is how long a program may take to name the host of its connection.
-	helloTime = 10 * time.Second
+	// defaultHelloTime is the default of [Config].HelloTime.
+	defaultHelloTime = 10 * time.Second
 	// dialTime is how long connecting to a host may take.
 	dialTime = 30 * time.Second
 )
@@ -50,6 +50,9 @@ type Config struct {
 	// Door handles and closes each connection to port 80 of [DoorHost], whatever the policy. Defaults to nil: such
 	// connections are refused.
 	Door func(net.Conn)
+	// HelloTime is how long a program may take to begin, and then to complete, the hello in which it names the host of its
+	// connection. A program that does not begin in time may still do so later, if it connected to a name. Defaults to 10 seconds.
+	HelloTime time.Duration
 }
 
 // Refusal is a connection that was refused.
@@ -125,6 +128,7 @@ func New(c Config, s Sockets) *Gate {
 	if c.Dial == nil {
 		c.Dial = outbound.Dial
 	}
+	c.HelloTime = cmp.Or(c.HelloTime, defaultHelloTime)
 	g := &Gate{config: c, sockets: s, names: newNames(), free: make(chan struct{}, maxConnections), passed: map[*passage]bool{}}
 	g.done, g.end = context.WithCancel(context.Background())
 	g.rules.Store(newRules(c.Policy))
@@ -252,8 +256,10 @@ func (g *Gate) passTLS(p *passage, host, addr string) {
 		g.refuse(p, Refusal{Host: host, Port: 443, From: p.RemoteAddr()})
 		return
 	}
-	h := readHello(p.Conn, helloTime)
+	h := readHello(p.Conn, g.config.HelloTime, g.config.HelloTime)
 	switch {
+	case host != "" && h.broken:
+		g.deny(p, Refusal{Host: host, Port: 443})
 	case host != "" && !h.fits(host):
 		g.refuse(p, Refusal{Host: h.server, Port: 443, From: p.RemoteAddr()})
 	case host == "" && (h.server == "" || !g.heads(p, h.server, 443)):
@@ -286,9 +292,11 @@ func (g *Gate) connect(p *passage, host string, said []byte) {
 	}()
 	if said == nil && g.rules.Load().mode != Open {
 		// This may take long, because in some protocols the host speaks first.
-		h := readHello(p.Conn, 0)
+		h := readHello(p.Conn, 0, g.config.HelloTime)
 		if !h.fits(host) {
-			g.report(Refusal{Host: h.server, Port: p.port, From: p.RemoteAddr()})
+			if !h.broken {
+				g.report(Refusal{Host: h.server, Port: p.port, From: p.RemoteAddr()})
+			}
 			reset(p.Conn)
 			there.Close()
 			<-back
@@ -331,6 +339,11 @@ func (g *Gate) report(r Refusal) {
 // refuse reports a refused connection and ends it, with a message of its protocol if there is one.
 func (g *Gate) refuse(p *passage, r Refusal) {
 	g.report(r)
+	g.deny(p, r)
+}
+
+// deny is refuse without a report. It is for what no policy could allow.
+func (g *Gate) deny(p *passage, r Refusal) {
 	_ = p.SetDeadline(time.Now().Add(time.Second)) // so that a program that does not read cannot block this
 	switch r.Port {
 	case 443:

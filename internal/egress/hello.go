@@ -30,39 +30,55 @@ func sshDisconnect(text string) []byte {
 
 // hello is the beginning of a connection.
 type hello struct {
-	said   []byte // the bytes read so far
+	said   []byte // the bytes read so far; nil if the program was silent
 	server string // the server name that a TLS client sends; empty without one
+	broken bool   // it is TLS, but its hello did not come completely, or cannot be read
 }
 
-// fits reports whether a connection with this hello can be for a host: a TLS hello must not name a different host.
+// fits reports whether a connection with this hello can be for a host: a TLS hello must not name a different host. A hello that
+// the gate cannot read does not fit, because the host may be able to read it.
 func (h hello) fits(host string) bool {
-	return h.server == "" || normal(h.server) == normal(host)
+	return !h.broken && (h.server == "" || normal(h.server) == normal(host))
 }
 
 var errRead = errors.New("the hello was read")
 
 // readHello reads the beginning of a connection: the complete hello of TLS, or the first bytes of another protocol. within
-// limits the time until the first byte; 0 means no limit. The rest of a hello must arrive within [helloTime].
-func readHello(conn net.Conn, within time.Duration) (h hello) {
+// limits the time until the first byte; 0 means no limit. The rest of a hello must arrive within rest.
+func readHello(conn net.Conn, within, rest time.Duration) (h hello) {
 	if within > 0 {
 		_ = conn.SetReadDeadline(time.Now().Add(within)) // an error is ignored, because the read then fails too
 	}
 	defer conn.SetReadDeadline(time.Time{})
 	first := make([]byte, 4<<10)
 	n, err := conn.Read(first)
-	h.said = first[:n]
-	const handshake = 22
-	if err != nil || n == 0 || first[0] != handshake {
+	if n == 0 {
 		return h
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(helloTime))
+	_ = conn.SetReadDeadline(time.Now().Add(rest))
+	if n == 1 && mayBeTLS(first[:1]) && err == nil {
+		var more int
+		more, err = conn.Read(first[1:])
+		n += more
+	}
+	if h.said = first[:n]; !mayBeTLS(h.said) {
+		return h
+	}
+	h.broken = true
 	r := &recorder{Conn: conn, pending: bytes.NewReader(h.said), said: bytes.Clone(h.said)}
 	_ = tls.Server(r, &tls.Config{GetConfigForClient: func(c *tls.ClientHelloInfo) (*tls.Config, error) {
-		h.server = c.ServerName
+		h.server, h.broken = c.ServerName, false
 		return nil, errRead
 	}}).Handshake() // always fails; only the bytes that it read matter
 	h.said = r.said
 	return h
+}
+
+// mayBeTLS reports whether a connection that begins with these bytes is TLS: a record of any of its types, because servers
+// accept some of them before the hello, and the major version.
+func mayBeTLS(said []byte) bool {
+	const firstType, lastType, majorVersion = 20, 24, 3
+	return said[0] >= firstType && said[0] <= lastType && (len(said) == 1 || said[1] == majorVersion)
 }
 
 // recorder is a read-only connection that records what was read.

@@ -138,5 +138,29 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		http.Error(rw, "arbe: connect without a proxy; every connection is forwarded", http.StatusMethodNotAllowed)
 		return
 	}
+	if r.ProtoMajor != 1 { // the beginning of HTTP/2, which this does not read
+		rw.Header().Set("Connection", "close")
+		http.Error(rw, "arbe: without TLS, only HTTP/1.1 is forwarded", http.StatusHTTPVersionNotSupported)
+		return
+	}
+	if namesHosts(r.Header) {
+		r.Header.Del("Upgrade") // the host then answers with HTTP/1.1
+		r.Header.Del("HTTP2-Settings")
+	}
 	w.proxy.ServeHTTP(rw, r)
+}
+
+// namesHosts reports whether a request asks for a protocol in which each further request can name another host. The gate could
+// not see it.
+func namesHosts(h http.Header) bool {
+	for _, line := range h["Upgrade"] {
+		for asked := range strings.SplitSeq(line, ",") {
+			name, _, _ := strings.Cut(strings.TrimSpace(asked), "/")
+			switch strings.ToLower(name) {
+			case "h2c", "h2", "http", "tls":
+				return true
+			}
+		}
+	}
+	return false
 }
