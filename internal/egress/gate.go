@@ -128,6 +128,7 @@ func New(c Config, s Sockets) *Gate {
 	if c.Dial == nil {
 		c.Dial = outbound.Dial
 	}
+	c.Dial = limited(c.Dial)
 	c.HelloTime = cmp.Or(c.HelloTime, defaultHelloTime)
 	g := &Gate{config: c, sockets: s, names: newNames(), free: make(chan struct{}, maxConnections), passed: map[*passage]bool{}}
 	g.done, g.end = context.WithCancel(context.Background())

@@ -362,3 +362,36 @@ func TestANameThatBecomesPrivate(t *testing.T) {
 		t.Error("it was refused for another reason")
 	}
 }
+
+// Each name below an allowed domain reaches that domain's name servers when the server looks it up.
+func TestNewNamesAreLookedUpSlowly(t *testing.T) {
+	t.Parallel()
+	dialled := make(chan string, 10_000)
+	b := setup(t, egress.Policy{Mode: egress.Listed, Hosts: []string{"*.tunnel.test:7777"}}, func(c *egress.Config) {
+		c.Dial = func(_ context.Context, _, address string) (net.Conn, error) {
+			dialled <- address
+			return nil, io.EOF
+		}
+	})
+	l := b.ready[0]
+	ask := func(name string) {
+		b.ready = []net.Listener{l}
+		if conn, err := b.try(netip.AddrPortFrom(b.address(name), 7777)); err == nil {
+			_, _ = io.ReadAll(conn)
+			conn.Close()
+		}
+	}
+	began := time.Now()
+	for i := range 310 {
+		ask(fmt.Sprintf("secret%d.tunnel.test", i))
+	}
+	if took := time.Since(began); len(dialled) != 310 || took < 900*time.Millisecond {
+		t.Errorf("%d names were looked up in %v", len(dialled), took)
+	}
+	for range 1000 { // the same name is no new data
+		ask("secret0.tunnel.test")
+	}
+	if took := time.Since(began); len(dialled) != 1310 || took > 60*time.Second {
+		t.Errorf("%d connections took %v", len(dialled), took)
+	}
+}

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/time/rate"
 )
 
 // pool is the network from which each name gets an address. It is reserved for benchmarks (RFC 2544), so no host of the
@@ -23,6 +25,9 @@ const (
 	nameTTL = 5
 	// maxQuestion limits a question about a name, in bytes.
 	maxQuestion = 4096
+	// newNamesAtOnce is how many names a sandbox can make the server look up at once, and newNameEach how long it then waits for
+	// each further one. Names that were looked up before do not count.
+	newNamesAtOnce, newNameEach = 300, 100 * time.Millisecond
 	// questionTime is how long a connection for questions may be silent.
 	questionTime = 10 * time.Second
 )
@@ -146,4 +151,46 @@ func (n *names) answerStream(conn net.Conn) {
 			return
 		}
 	}
+}
+
+// lookups limits how fast a sandbox makes the server look up ever new names, each of which may carry data to the name servers of
+// a domain that the policy allows. It is safe for concurrent use.
+type lookups struct {
+	mu   sync.Mutex
+	seen map[string]bool
+	pace *rate.Limiter
+}
+
+// limited returns a dialer that waits before it looks up a new name.
+func limited(dial Dialer) Dialer {
+	l := &lookups{seen: map[string]bool{}, pace: rate.NewLimiter(rate.Every(newNameEach), newNamesAtOnce)}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if err := l.wait(ctx, address); err != nil {
+			return nil, err
+		}
+		return dial(ctx, network, address)
+	}
+}
+
+func (l *lookups) wait(ctx context.Context, address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return nil // nothing is looked up
+	}
+	l.mu.Lock()
+	before := l.seen[host]
+	if !before {
+		if len(l.seen) >= maxNames {
+			clear(l.seen)
+		}
+		l.seen[host] = true
+	}
+	l.mu.Unlock()
+	if before {
+		return nil
+	}
+	return l.pace.Wait(ctx)
 }
