@@ -370,8 +370,12 @@ func hostsToTry(p egress.Policy) (hosts []string) {
 }
 
 func (d *diagnosis) checkDoor(ctx context.Context) (Check, error) {
-	h := Handle{Sandbox: d.box, driver: d.driver, recipe: d.recipe, maxima: d.maxima, door: d.door}
-	err := h.CheckDoor(ctx)
+	door, err := doorOf(ctx, d.driver, d.box.Ref, d.door)
+	if err != nil {
+		return Check{}, err
+	}
+	h := Handle{Sandbox: d.box, driver: d.driver, recipe: d.recipe, maxima: d.maxima, door: door}
+	err = h.CheckDoor(ctx)
 	if fault.CodeOf(err) == fault.Precondition { // commands need no door, only coding agents do
 		f := fault.From(err)
 		return Check{Result: CheckWarning, Message: f.Message, Next: f.Next}, nil

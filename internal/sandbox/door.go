@@ -19,6 +19,21 @@ func (p Handle) Door() string {
 	return p.door
 }
 
+// doorOf returns the origin of the server's doors for a box whose driver is not [Doored]. public is the server's public
+// address.
+func doorOf(ctx context.Context, driver Driver, ref, public string) (string, error) {
+	if relaying, ok := driver.(Relaying); ok && ref != "" {
+		origin, err := relaying.Relay(ctx, ref)
+		if fault.CodeOf(err) == fault.NotFound { // the caller finds out by using the box
+			err = nil
+		}
+		if err != nil || origin != "" {
+			return origin, err
+		}
+	}
+	return public, nil
+}
+
 // doorTime limits a check of the door.
 const doorTime = 20 * time.Second
 

@@ -125,12 +125,26 @@ type Doored interface {
 	Door() string
 }
 
+// Relaying is a [Driver] that carries connections of boxes whose network does not reach the server to its doors, over
+// the way on which it runs their commands.
+type Relaying interface {
+	Driver
+
+	// OnDoor makes the driver pass connections of boxes to take, from any goroutine, with those labels of the box that
+	// nobody but this server can choose. take closes them. Without OnDoor, the driver carries none.
+	OnDoor(take func(conn net.Conn, from Labels))
+
+	// Relay returns the origin at which programs in a box reach the server's doors, whatever the box's policy, such as
+	// http://127.19.0.1:7179. It is empty if the driver does not carry the box's connections: the box reaches the
+	// server at its public address. The door is open while a command of the box runs, at least.
+	Relay(ctx context.Context, ref string) (origin string, err error)
+}
+
 // Offline is a [Driver] whose boxes may be unable to reach a network.
 type Offline interface {
 	Driver
 
-	// Offline reports whether boxes have no network other than their own loopback, and therefore cannot reach the
-	// server's doors.
+	// Offline reports whether boxes have no network other than their own loopback.
 	Offline() bool
 }
 
@@ -346,7 +360,8 @@ type Spec struct {
 	// Egress says which hosts the box may reach. A driver that is not [Gated] cannot enforce it.
 	Egress egress.Policy
 	// Door is the server's public address, such as https://arbe.example.com. If a driver limits the hosts of boxes, its
-	// boxes reach the host of Door with every policy. It is empty if there is none. A [Doored] driver does not use it.
+	// boxes reach the host of Door with every policy. It is empty if there is none. A [Doored] driver does not use it,
+	// nor does a [Relaying] one for boxes whose connections it carries.
 	Door string
 }
 

@@ -17,7 +17,7 @@ type Handle struct {
 	driver Driver
 	recipe Recipe
 	maxima Maxima
-	door   string // that of [Config]
+	door   string // from [doorOf]
 }
 
 // Timeout returns the time limit of a command: the requested one or, if that is zero, the recipe's. A limit above the

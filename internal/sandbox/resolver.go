@@ -251,7 +251,11 @@ func (r *Resolver) handle(ctx context.Context, scope db.Scope, box Sandbox) (Han
 	} else {
 		driver, err = r.gated(ctx, box, env)
 	}
-	return Handle{Sandbox: box, driver: driver, recipe: env.Recipe.with(box.Defaults), maxima: r.maxima, door: r.door}, err
+	if err != nil {
+		return Handle{}, err
+	}
+	door, err := doorOf(ctx, driver, box.Ref, r.door)
+	return Handle{Sandbox: box, driver: driver, recipe: env.Recipe.with(box.Defaults), maxima: r.maxima, door: door}, err
 }
 
 // resolve returns the thread's sandbox, ready for commands.

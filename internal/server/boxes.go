@@ -29,6 +29,25 @@ func (c *boxConn) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
+// relaying makes a driver that was opened pass on connections from inside boxes.
+func (s *Server) relaying(d sandbox.Driver, err error) (sandbox.Driver, error) {
+	if relaying, ok := d.(sandbox.Relaying); ok && err == nil {
+		relaying.OnDoor(s.takeFromBox)
+	}
+	return d, err
+}
+
+// relayingAccounts returns the accounts that houses may bring, whose drivers pass on connections from inside boxes.
+func (s *Server) relayingAccounts() map[string]sandbox.Account {
+	of := houseAccounts(&s.cfg)
+	for name, account := range of {
+		open := account.Open
+		account.Open = func(key string) (sandbox.Driver, error) { return s.relaying(open(key)) }
+		of[name] = account
+	}
+	return of
+}
+
 type boxKey struct{}
 
 // markBox marks the requests of a connection from inside a box, so that boxOf recognizes them.

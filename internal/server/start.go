@@ -154,7 +154,7 @@ func (p *starting) startSandboxes(ctx context.Context) error {
 		return p.startLocal(ctx, p.dir, maxima)
 	})}
 	for _, provider := range providers {
-		starts = append(starts, p.driverStarts(provider.name, func(context.Context) (sandbox.Driver, error) { return provider.open(&p.cfg) }))
+		starts = append(starts, p.driverStarts(provider.name, func(context.Context) (sandbox.Driver, error) { return p.relaying(provider.open(&p.cfg)) }))
 		starts[len(starts)-1].rented = true
 	}
 	unavailable := map[string]error{}
@@ -170,7 +170,7 @@ func (p *starting) startSandboxes(ctx context.Context) error {
 		}
 	}
 	p.boxes = sandbox.NewResolver(sandbox.Config{
-		DB: p.database, Log: p.log, Threads: p.threads, Drivers: p.drivers, Unavailable: unavailable, Accounts: houseAccounts(&p.cfg),
+		DB: p.database, Log: p.log, Threads: p.threads, Drivers: p.drivers, Unavailable: unavailable, Accounts: p.relayingAccounts(),
 		RepoRoots: p.cfg.RepoRoots, Installation: p.installation, MachineGone: p.cfg.MachineGone, Maxima: maxima,
 		Secrets: p.secrets, Logger: p.logger, Wanted: want, Door: strings.TrimSuffix(p.cfg.PublicURL, "/"),
 		Artifacts: p.artifacts, SaveAfter: p.cfg.SaveAfter, Observe: p.metrics.work.sandbox,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -77,16 +78,20 @@ func (p *provider) stopIdle() {
 	}
 }
 
-// lookForIdle stops the idle boxes of this server's installation. If that fails, the next check tries again.
-func (p *provider) lookForIdle(ctx context.Context) {
+// running returns the running boxes of this server's installation.
+func (p *provider) running(ctx context.Context) ([]container.Summary, error) {
 	p.mu.Lock()
 	installation := p.installation
 	p.mu.Unlock()
 	if installation == "" {
-		return
+		return nil, nil
 	}
-	running := filter(remote.Filter(sandbox.Labels{Installation: installation})).Add("status", "running")
-	found, err := p.list(ctx, running)
+	return p.list(ctx, filter(remote.Filter(sandbox.Labels{Installation: installation})).Add("status", "running"))
+}
+
+// lookForIdle stops the idle boxes of this server's installation. If that fails, the next check tries again.
+func (p *provider) lookForIdle(ctx context.Context) {
+	found, err := p.running(ctx)
 	if err != nil {
 		return
 	}
@@ -123,12 +128,15 @@ func (p *provider) stopIfIdle(ctx context.Context, ref string, after time.Durati
 	close(stopped)
 }
 
-// quiet reports whether process 1 is the only process of a box.
+// quiet reports whether nothing runs in a box besides the programs of this server: process 1, and that of the door.
 func (p *provider) quiet(ctx context.Context, ref string) bool {
 	var running client.ContainerTopResult
 	err := p.call(ctx, func(ctx context.Context) (err error) {
 		running, err = p.engine.ContainerTop(ctx, ref, client.ContainerTopOptions{})
 		return err
 	})
-	return err == nil && len(running.Processes) == 1
+	command := slices.IndexFunc(running.Titles, func(title string) bool { return title == "CMD" || title == "COMMAND" })
+	return err == nil && command >= 0 && !slices.ContainsFunc(running.Processes, func(fields []string) bool {
+		return len(fields) <= command || !strings.HasPrefix(fields[command], ownFolder+"/")
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io/fs"
 	"net"
+	"path"
 	"strings"
 	"time"
 
@@ -127,8 +128,14 @@ const (
 	firstID = 65534
 )
 
-// firstPath is the program of process 1. Commands cannot modify it.
-const firstPath = "/.arbe/keeper"
+// ownFolder holds programs that commands cannot modify, and firstPath is that of process 1.
+const (
+	ownFolder = "/.arbe"
+	firstPath = ownFolder + "/keeper"
+)
+
+// ownPath returns the path in [ownFolder] of a keeper.
+func ownPath(keeper remote.Program) string { return ownFolder + "/" + path.Base(keeper.Path) }
 
 // processors maps the architecture names of images to those of uname.
 var processors = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
@@ -155,8 +162,9 @@ func ownFiles(keeper remote.Program) ([]byte, error) {
 		link    string
 		content []byte
 	}{
-		{"/.arbe/", tar.TypeDir, 0o755, 0, "", nil},
+		{ownFolder + "/", tar.TypeDir, 0o755, 0, "", nil},
 		{firstPath, tar.TypeReg, 0o555, 0, "", keeper.Text},
+		{ownPath(keeper), tar.TypeLink, 0o555, 0, firstPath, nil},
 		{"/home/", tar.TypeDir, 0o755, 0, "", nil},
 		{"/var/", tar.TypeDir, 0o755, 0, "", nil},
 		{"/var/lib/", tar.TypeDir, 0o755, 0, "", nil},

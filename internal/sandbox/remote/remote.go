@@ -8,7 +8,7 @@
 // drivers.
 //
 // From bottom to top: program.go holds the keeper; prepare.go gets a box ready for it; call.go sends it requests; launch.go,
-// exec.go and files.go implement [sandbox.Launcher], and dial.go [sandbox.Dialer].
+// exec.go and files.go implement [sandbox.Launcher], dial.go [sandbox.Dialer], and door.go [sandbox.Relaying].
 package remote
 
 import (
@@ -75,6 +75,7 @@ type Driver struct {
 	ran map[string]time.Time
 	// inputs holds the commands that this driver launched with Input.
 	inputs map[launchKey]bool
+	doors  doors
 	closed context.Context
 	close  context.CancelFunc
 	// forgetting counts the records of commands that are being deleted.
@@ -88,11 +89,13 @@ var (
 	_ sandbox.Bound    = (*Driver)(nil)
 	_ sandbox.Offline  = (*Driver)(nil)
 	_ sandbox.Dialer   = (*Driver)(nil)
+	_ sandbox.Relaying = (*Driver)(nil)
 )
 
 // New returns a driver over a provider.
 func New(p Provider) *Driver {
 	d := &Driver{provider: p, keepers: map[string]string{}, ran: map[string]time.Time{}, inputs: map[launchKey]bool{}}
+	d.doors.open, d.doors.relays = map[string]*door{}, map[string]relays{}
 	d.closed, d.close = context.WithCancel(context.Background())
 	return d
 }
@@ -129,6 +132,7 @@ func (d *Driver) Destroy(ctx context.Context, ref string) error {
 	if err := d.provider.Destroy(ctx, ref); err != nil {
 		return err
 	}
+	d.closeDoor(ref)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.keepers, ref)
@@ -180,7 +184,7 @@ func (d *Driver) Offline() bool {
 func (d *Driver) Close(ctx context.Context) error {
 	d.close()
 	done := make(chan struct{})
-	go func() { d.forgetting.Wait(); close(done) }()
+	go func() { d.doors.work.Wait(); d.forgetting.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-ctx.Done():

@@ -13,6 +13,7 @@
 //	first.go    process 1 of a box
 //	disk.go     reading and writing small files for the others
 //	dial.go     passing a connection to a port of the box on
+//	door.go     passing connections of the box's programs to the server
 package main
 
 import (
@@ -30,6 +31,9 @@ const mostRequest = 64 << 20
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == protocol.First {
 		first()
+	}
+	if len(os.Args) == 2 && os.Args[1] == protocol.Door {
+		os.Exit(openDoor())
 	}
 	if len(os.Args) == 3 && os.Args[1] == protocol.Dial {
 		os.Exit(passOn(os.Args[2]))

@@ -1,6 +1,6 @@
 // Package protocol defines the messages between a server and the keeper, its program in a box.
 //
-// The keeper has two roles, besides those of the arguments [First] and [Dial]. Called without arguments, it reads one
+// The keeper has two roles, besides those of the arguments [First], [Dial] and [Door]. Called without arguments, it reads one
 // [Request] from its standard input, writes one [Reply] and exits. To launch a command, it starts itself again. That second
 // process stays with the command: it starts the command, records its output and exit code, and takes requests about it from a
 // socket beside the record.
