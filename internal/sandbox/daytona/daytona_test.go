@@ -61,3 +61,9 @@ func TestAStoppedBoxIsAsleep(t *testing.T) {
 		t.Errorf("of one that is gone: %v", err)
 	}
 }
+
+func TestTheDoorIsReachedFromInside(t *testing.T) {
+	t.Parallel()
+	account := daytonatest.New(t)
+	sandboxtest.RunDoor(t, func(t *testing.T) sandbox.Driver { return open(t, account) })
+}

@@ -57,3 +57,9 @@ func TestABoxThatHasLostWhatRanIsAsleep(t *testing.T) {
 		t.Errorf("asking has woken it: %s", got)
 	}
 }
+
+func TestTheDoorIsReachedFromInside(t *testing.T) {
+	t.Parallel()
+	account := spritetest.New(t)
+	sandboxtest.RunDoor(t, func(t *testing.T) sandbox.Driver { return open(t, account) })
+}

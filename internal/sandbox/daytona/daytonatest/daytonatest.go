@@ -386,6 +386,9 @@ func (d *Double) create(w http.ResponseWriter, r *http.Request, account string) 
 	d.made++
 	id := fmt.Sprintf("00000000-0000-4000-8000-%012d", d.made)
 	machine, err := d.host.Create(fmt.Sprintf("daytona-%d", d.made))
+	if err == nil && request.NetworkBlockAll {
+		machine.Isolate()
+	}
 	if err == nil && d.starts == "started" {
 		err = machine.Start()
 	}

@@ -164,6 +164,7 @@ func New(t testing.TB) *Host {
 type Box struct {
 	root, name string
 	only       []netip.AddrPort // as in [Host]
+	alone      bool
 
 	mu     sync.Mutex
 	first  *exec.Cmd // nil while it is stopped
@@ -204,6 +205,16 @@ func (h *Host) Create(name string) (*Box, error) {
 	return b, err
 }
 
+// Isolate makes the box reach nothing but its own loopback, from its next start on.
+func (b *Box) Isolate() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.alone, b.only = true, nil
+}
+
+// ownNetwork reports whether the box has a network of its own.
+func (b *Box) ownNetwork() bool { return b.alone || len(b.only) > 0 }
+
 // Start starts the box. It does nothing if the box runs.
 func (b *Box) Start() error {
 	b.mu.Lock()
@@ -215,7 +226,7 @@ func (b *Box) Start() error {
 	cmd.Env = []string{initVariable + "=" + b.root, nameVariable + "=" + b.name}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC, Pdeathsig: unix.SIGKILL}
-	if len(b.only) > 0 {
+	if b.ownNetwork() {
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWNET
 	}
 	ready, err := cmd.StdoutPipe()
@@ -236,6 +247,11 @@ func (b *Box) Start() error {
 		return errors.Join(errors.New("the box does not start"), cmd.Wait())
 	}
 	b.first = cmd
+	if b.ownNetwork() {
+		if err := inNetwork(cmd.Process.Pid, func() error { return nil }); err != nil {
+			return fmt.Errorf("the box has no loopback: %w", err)
+		}
+	}
 	for _, to := range b.only {
 		listener, err := listenIn(cmd.Process.Pid, to)
 		if err != nil {
@@ -284,7 +300,7 @@ func (b *Box) Command(ctx context.Context, uid int, argv ...string) (*exec.Cmd, 
 	user := strconv.Itoa(uid)
 	args := []string{"--target", strconv.Itoa(b.first.Process.Pid), "--mount", "--pid", "--uts", "--ipc", "--root", "--wd",
 		"--setuid", user, "--setgid", user}
-	if len(b.only) > 0 {
+	if b.ownNetwork() {
 		args = append(args, "--net")
 	}
 	args = append(append(args, "--"), argv...)

@@ -16,27 +16,37 @@ import (
 
 // listenIn listens in the network of a process, at an address that becomes one of that network's own.
 func listenIn(pid int, at netip.AddrPort) (listener net.Listener, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // the thread stays in that network, and ends with this goroutine
-		var network *os.File
-		if network, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
-			return
-		}
-		defer network.Close()
-		if err = unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
-			return
-		}
-		if err = raise("lo", netip.AddrFrom4([4]byte{127, 0, 0, 1})); err == nil && !at.Addr().IsLoopback() {
+	err = inNetwork(pid, func() (err error) {
+		if !at.Addr().IsLoopback() {
 			err = raise("lo:1", at.Addr())
 		}
 		if err == nil {
 			listener, err = net.Listen("tcp4", at.String())
 		}
-	}()
-	<-done
+		return err
+	})
 	return listener, err
+}
+
+// inNetwork calls do in the network of a process, which has its loopback then.
+func inNetwork(pid int, do func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread stays in that network, and ends with this goroutine
+		network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err == nil {
+			defer network.Close()
+			err = unix.Setns(int(network.Fd()), unix.CLONE_NEWNET)
+		}
+		if err == nil {
+			err = raise("lo", netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+		}
+		if err == nil {
+			err = do()
+		}
+		done <- err
+	}()
+	return <-done
 }
 
 // raise gives the loopback interface an address.
