@@ -21,6 +21,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
+	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest"
 )
 
 // internet maps the hosts that boxes of a test can reach, by host:port, to addresses on this machine.
@@ -308,6 +309,15 @@ func (d *doors) Accept() (net.Conn, error) {
 func (d *doors) Close() error {
 	d.once.Do(func() { close(d.closed) })
 	return d.Listener.Close()
+}
+
+func TestTheDoorIsReachedFromInside(t *testing.T) {
+	t.Parallel()
+	closeDriver(t, networked(t, local.Config{Door: sandboxtest.AnswerDoor}))
+	dir := t.TempDir()
+	sandboxtest.RunDoor(t, func(t *testing.T) sandbox.Driver {
+		return newDriver(t, local.Config{Dir: dir, Grace: time.Minute, Door: sandboxtest.AnswerDoor})
+	})
 }
 
 // Every box reaches the server's doors, regardless of its policy, and otherwise only the hosts that its policy allows.
