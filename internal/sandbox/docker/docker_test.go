@@ -333,9 +333,3 @@ func TestAnIdleBoxIsStoppedAndKeepsItsFiles(t *testing.T) {
 		t.Errorf("it printed %q", got)
 	}
 }
-
-func TestTheDoorIsReachedFromInside(t *testing.T) {
-	t.Parallel()
-	e := sharedEngine(t)
-	sandboxtest.RunDoor(t, func(t *testing.T) sandbox.Driver { return open(t, e.Host()) })
-}
