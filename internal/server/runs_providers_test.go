@@ -32,7 +32,8 @@ import (
 const agentImage = "arbe-test/agents:latest"
 
 // Pi works in a sandbox at each provider. The sandbox reaches the server only through a stream proxy, which forwards what the
-// runner posts and the models that the agent asks. Daytona's sandboxes reach nothing else, not even the model's server.
+// runner posts and the models that the agent asks. Daytona's sandboxes reach nothing else, not even the model's server. The
+// server itself carries the connections of containers.
 func TestPiAtEachProvider(t *testing.T) {
 	models := modeltest.New(t, func(r *modeltest.Request) modeltest.Reply {
 		if r.Last().Role == "tool" {
@@ -125,8 +126,8 @@ echo ` + pi.Version + ` > $dir/.installed
 				t.Errorf("its runs are %v: %v\n%s", runs.GetRuns(), err, log)
 			}
 			for _, kind := range []string{"stream", "model"} {
-				if _, ok := forwarded.Load(kind); !ok {
-					t.Errorf("the proxy forwarded nothing of the kind %s", kind)
+				if _, ok := forwarded.Load(kind); ok != (driver != "docker") {
+					t.Errorf("the proxy forwarded something of the kind %s: %v", kind, ok)
 				}
 			}
 		})

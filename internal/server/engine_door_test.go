@@ -1,0 +1,71 @@
+//go:build linux
+
+package server_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/sandbox/docker"
+	"github.com/arbe-dev/arbe/internal/sandbox/docker/dockertest"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// A program in a container without a network reaches the streams of the server, with a thread token of its house, and a
+// diagnosis proves it. No other address of the server is involved.
+func TestTheDoorsInsideAContainer(t *testing.T) {
+	t.Parallel()
+	engine := dockertest.New(t)
+	cfg := served(t)
+	cfg.Providers = map[string]any{"docker": &docker.Config{Host: engine.Host(), Image: dockertest.BaseImage}}
+	start(t, cfg)
+	c := client(t, cfg)
+	homes, err := c.Houses.ListHouses(t.Context(), &arbev1.ListHousesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	house := homes.Houses[0].Id
+	env, err := c.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{
+		HouseId: house, Name: "containers", Config: &arbev1.EnvironmentConfig{Driver: "docker", Egress: &arbev1.Egress{Mode: "none"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("a diagnosis", func(t *testing.T) {
+		checks, err := c.Environments.DiagnoseEnvironment(t.Context(), &arbev1.DiagnoseEnvironmentRequest{Id: env.Environment.Id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for checks.Receive() {
+			if check := checks.Msg().GetCheck(); check.GetName() == "door" {
+				found = check.Result == "ok" && check.Message == "http://127.19.0.1:7179"
+				t.Logf("%v", check)
+			}
+		}
+		if err := checks.Err(); err != nil || !found {
+			t.Errorf("it proves no door (%v)", err)
+		}
+	})
+	made, err := c.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: house, EnvironmentId: env.Environment.Id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	thread := made.Thread.Id
+	ask := func(token, path string) string {
+		return output(t, cfg, thread, `exec bash -c 'exec 3<>/dev/tcp/127.19.0.1/7179 && printf "GET `+path+` HTTP/1.0\r\nAuthorization: Bearer `+token+`\r\n\r\n" >&3 && cat <&3'`)
+	}
+	token := threadToken(t, c, thread)
+	for name, call := range map[string]struct{ token, path, want string }{
+		"its own thread":   {token, "/api/stream/arbe-thread-" + thread + "?offset=-1", " 200 OK"},
+		"without a token":  {"", "/api/stream/arbe-thread-" + thread, "no bearer token"},
+		"with an API key":  {login(t, cfg).Token, "/api/stream/arbe-thread-" + thread, "only thread tokens of its house"},
+		"a page":           {token, "/login", "reach only the streams and the models"},
+		"health":           {token, "/healthz", "reach only the streams and the models"},
+		"another's thread": {token, "/api/stream/arbe-thread-" + newThread(t, c), "is valid only for thread"},
+	} {
+		if got := ask(call.token, call.path); !strings.Contains(got, call.want) {
+			t.Errorf("%s: it answers %q, want %q", name, got, call.want)
+		}
+	}
+}
