@@ -111,9 +111,8 @@ func (d *drivers) withoutTerminals(name string) bool {
 	d.mu.RLock()
 	driver, ready := d.ready[name]
 	d.mu.RUnlock()
-	_, rented := d.accounts.of[name] // accounts have the same driver, and none of them has terminals
 	t, ok := driver.(Terminals)
-	return (ready || rented) && !(ok && t.Launches())
+	return ready && !(ok && t.Launches())
 }
 
 // machines returns the machines whose sandboxes this server reaches, sorted.

@@ -42,6 +42,11 @@ func TestLaunchedCommands(t *testing.T) {
 	sandboxtest.RunLaunches(t, func(t *testing.T) sandbox.Launcher { return open(t, d) })
 }
 
+func TestTerminals(t *testing.T) {
+	d := daytonatest.New(t)
+	sandboxtest.RunTerminals(t, func(t *testing.T) sandbox.Terminals { return open(t, d) })
+}
+
 func TestAStoppedBoxIsAsleep(t *testing.T) {
 	t.Parallel()
 	account := daytonatest.New(t)

@@ -87,6 +87,11 @@ func TestLaunchedCommands(t *testing.T) {
 	sandboxtest.RunLaunches(t, func(t *testing.T) sandbox.Launcher { return open(t, e.Host()) })
 }
 
+func TestTerminals(t *testing.T) {
+	e := sharedEngine(t)
+	sandboxtest.RunTerminals(t, func(t *testing.T) sandbox.Terminals { return open(t, e.Host()) })
+}
+
 var small = sandbox.Limits{MemoryMB: 256, PIDs: 128, CPUs: 1}
 
 // create creates a box of the installation "here" and destroys it when the test ends.

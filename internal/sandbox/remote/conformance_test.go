@@ -180,3 +180,8 @@ func TestLaunchedCommands(t *testing.T) {
 	p := newProvider(t)
 	sandboxtest.RunLaunches(t, func(*testing.T) sandbox.Launcher { return remote.New(p) })
 }
+
+func TestTerminals(t *testing.T) {
+	p := newProvider(t)
+	sandboxtest.RunTerminals(t, func(*testing.T) sandbox.Terminals { return remote.New(p) })
+}

@@ -26,6 +26,9 @@ func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (san
 	if err := check(cmd); err != nil {
 		return sandbox.Result{}, err
 	}
+	if cmd.Terminal != nil {
+		return sandbox.Result{}, fault.New(fault.Invalid, "a command with a terminal must be launched", "launch it")
+	}
 	if err := ctx.Err(); err != nil {
 		return sandbox.Result{}, fault.From(err)
 	}

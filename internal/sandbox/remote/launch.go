@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -40,8 +38,8 @@ func check(cmd sandbox.Command) error {
 	if len(cmd.Secrets) > 0 {
 		return fault.New(fault.Precondition, "commands of this sandbox cannot receive secrets as files", "bind the secret as an environment variable, or use a sandbox of the driver local")
 	}
-	if cmd.Terminal != nil {
-		return fault.New(fault.Precondition, "commands of this sandbox cannot have a terminal", "run it without one, or in a sandbox of the driver local")
+	if cmd.Terminal != nil && (!cmd.Input || !cmd.Merged) {
+		return fault.New(fault.Invalid, "a command with a terminal has one output, and an input", "set Input and Merged")
 	}
 	texts := append([]string{cmd.Dir}, cmd.Argv...)
 	for name, value := range cmd.Env {
@@ -78,10 +76,14 @@ func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command
 
 // launchRequest asks for a command.
 func launchRequest(id string, cmd sandbox.Command) protocol.Request {
-	return protocol.Request{
+	r := protocol.Request{
 		Op: protocol.Launch, ID: id, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir,
 		Merged: cmd.Merged, Complete: cmd.Complete, Input: cmd.Input,
 	}
+	if cmd.Terminal != nil {
+		addTerminal(&r, *cmd.Terminal)
+	}
+	return r
 }
 
 // start launches a command.
@@ -89,7 +91,7 @@ func (d *Driver) start(ctx context.Context, ref string, r protocol.Request) (pro
 	if err := ctx.Err(); err != nil {
 		return protocol.Reply{}, fault.From(err)
 	}
-	if r.Input {
+	if r.Input && r.Terminal == nil {
 		d.mu.Lock()
 		d.inputs[launchKey{ref, r.ID}] = true
 		d.mu.Unlock()
@@ -127,6 +129,8 @@ func explain(reply protocol.Reply, r protocol.Request) error {
 		err = fault.New(fault.NotFound, "the command "+r.ID+" was not launched in this sandbox, or was forgotten", "launch it")
 	case protocol.NoInput:
 		err = inputGone()
+	case protocol.NoTerminal:
+		err = noTerminal(r)
 	default:
 		return fileError(reply, r)
 	}
@@ -138,70 +142,6 @@ func explain(reply protocol.Reply, r protocol.Request) error {
 
 func inputGone() *fault.Error {
 	return fault.New(fault.Precondition, "the command's input is not open: it has ended, it has none, or it belongs to an earlier server", "run it again")
-}
-
-// Input opens the standard input of a command.
-func (d *Driver) Input(ctx context.Context, ref, id string) (io.WriteCloser, error) {
-	d.mu.Lock()
-	ours := d.inputs[launchKey{ref, id}]
-	d.mu.Unlock()
-	if !ours {
-		return nil, inputGone()
-	}
-	in := &input{d: d, ref: ref, id: id}
-	// Sending an empty piece finds out whether it reads input.
-	return in, in.send(ctx, nil, false)
-}
-
-// input is the standard input of a launched command.
-type input struct {
-	d       *Driver
-	ref, id string
-
-	mu sync.Mutex
-	at int64
-}
-
-// Write waits until the command has taken everything.
-func (i *input) Write(p []byte) (n int, err error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for len(p) > 0 {
-		piece := p[:min(len(p), MaxInput)]
-		before := i.at
-		err := i.send(i.d.closed, piece, false)
-		n += int(i.at - before)
-		p = p[i.at-before:]
-		if err != nil {
-			return n, err
-		}
-	}
-	return n, nil
-}
-
-// Close ends the input.
-func (i *input) Close() error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	ctx, cancel := context.WithTimeout(i.d.closed, MaxRun)
-	defer cancel()
-	err := i.send(ctx, nil, true)
-	i.d.dropInput(i.ref, i.id)
-	if fault.CodeOf(err) == fault.Precondition {
-		return nil // the command has ended
-	}
-	return err
-}
-
-// send sends a piece and advances the position by what was accepted.
-func (i *input) send(ctx context.Context, piece []byte, last bool) error {
-	r := protocol.Request{Op: protocol.Input, ID: i.id, Position: i.at, Data: piece, Last: last, Wait: longestWait}
-	reply, err := i.d.call(ctx, i.ref, r)
-	if err != nil {
-		return err
-	}
-	i.at = min(max(i.at, reply.Accepted), i.at+int64(len(piece))) // do not trust the box's number
-	return explain(reply, r)
 }
 
 func (d *Driver) Release(ctx context.Context, ref, id string, position int64) error {

@@ -8,7 +8,8 @@
 // drivers.
 //
 // From bottom to top: program.go holds the keeper; prepare.go gets a box ready for it; call.go sends it requests; launch.go,
-// exec.go and files.go implement [sandbox.Launcher], dial.go [sandbox.Dialer], and door.go [sandbox.Relaying].
+// input.go, exec.go and files.go implement [sandbox.Launcher], terminal.go [sandbox.Terminals], dial.go [sandbox.Dialer],
+// and door.go [sandbox.Relaying].
 package remote
 
 import (

@@ -5,6 +5,7 @@ package sandboxtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -49,6 +50,31 @@ func RunTerminals(t *testing.T, open func(t *testing.T) sandbox.Terminals) {
 		if got := s.end(t, 0); strings.Count(got, "secret") != 1 || !strings.Contains(got, "b=secret") {
 			t.Errorf("it printed %q", got)
 		}
+	})
+	t.Run("two who type at once", func(t *testing.T) {
+		s := session(t, d, ref, "two", `echo ready; read a; echo "a=$a"`)
+		s.await(t, "ready")
+		one, another := s.open(t), s.open(t)
+		for _, step := range []struct {
+			in   io.Writer
+			text string
+		}{{one, "to"}, {another, "ge"}, {another, "the"}, {one, "r"}, {another, "\r"}} {
+			if _, err := io.WriteString(step.in, step.text); err != nil {
+				t.Fatal(fault.From(err).Detail())
+			}
+		}
+		if err := errors.Join(one.Close(), another.Close()); err != nil {
+			t.Error(err)
+		}
+		s.await(t, "a=together")
+		s.end(t, 0)
+	})
+	t.Run("a program that reads each key", func(t *testing.T) {
+		s := session(t, d, ref, "raw", `stty raw -echo; printf ready; dd bs=1 count=4 2>/dev/null | od -An -tx1; stty sane`)
+		s.await(t, "ready")
+		s.write(t, "\x03\x04\r\x1b")
+		s.await(t, "03 04 0d 1b")
+		s.end(t, 0)
 	})
 	t.Run("its size changes", func(t *testing.T) {
 		s := session(t, d, ref, "size", `trap 'stty size; exit 3' WINCH; echo ready; while :; do sleep 0.05; done`)
@@ -168,17 +194,24 @@ func (s *terminalSession) await(t *testing.T, want string) {
 	}
 }
 
-// write types a text.
-func (s *terminalSession) write(t *testing.T, text string) {
+// open opens the input of the command.
+func (s *terminalSession) open(t *testing.T) io.WriteCloser {
 	t.Helper()
 	in, err := s.driver.Input(t.Context(), s.ref, s.id)
-	if err == nil {
-		_, err = io.WriteString(in, text)
-		in.Close()
-	}
 	if err != nil {
 		t.Fatal(fault.From(err).Detail())
 	}
+	return in
+}
+
+// write types a text.
+func (s *terminalSession) write(t *testing.T, text string) {
+	t.Helper()
+	in := s.open(t)
+	if _, err := io.WriteString(in, text); err != nil {
+		t.Fatal(fault.From(err).Detail())
+	}
+	in.Close()
 }
 
 // end waits for the end of the command, and returns its output.

@@ -42,6 +42,11 @@ func TestLaunchedCommands(t *testing.T) {
 	sandboxtest.RunLaunches(t, func(t *testing.T) sandbox.Launcher { return open(t, d) })
 }
 
+func TestTerminals(t *testing.T) {
+	d := spritetest.New(t)
+	sandboxtest.RunTerminals(t, func(t *testing.T) sandbox.Terminals { return open(t, d) })
+}
+
 func TestABoxThatHasLostWhatRanIsAsleep(t *testing.T) {
 	t.Parallel()
 	account := spritetest.New(t)

@@ -41,7 +41,9 @@ type kept struct {
 
 	inputMu sync.Mutex // guards what follows
 	input   *os.File   // nil if there is none, or it has ended
-	taken   int64      // bytes of input that were taken
+	writers []*writer  // of the input
+	// terminal is the terminal of the command, nil if it has none. It does not change.
+	terminal *os.File
 }
 
 // keep stays with a command until none of its processes is left.
@@ -98,9 +100,9 @@ func begin(r protocol.Request) (k *kept, reply protocol.Reply) {
 		record: newRecorder(record, r.Complete), begun: begun{time.Now().UnixNano(), oomKills()},
 		ended: make(chan struct{}), idle: make(chan struct{}),
 	}
-	std, err := k.pipes(r)
-	if err != nil {
-		return nil, failed(err)
+	std, reply := k.streams(r)
+	if reply.Reason != "" {
+		return nil, reply
 	}
 	socket, err := listen(filepath.Join(record, controlFile))
 	if err != nil {
@@ -114,9 +116,9 @@ func begin(r protocol.Request) (k *kept, reply protocol.Reply) {
 	for i, f := range std {
 		files[i] = f.Fd()
 	}
-	k.pid, err = start(lookup(r.Argv[0], env), r.Argv, &syscall.ProcAttr{Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	k.pid, err = start(lookup(r.Argv[0], env), r.Argv, &syscall.ProcAttr{Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: k.terminal != nil}})
 	for _, f := range std {
-		f.Close()
+		f.Close() // a terminal's side is here three times
 	}
 	if err != nil {
 		return nil, k.notStarted(r, err)
@@ -146,6 +148,22 @@ func (k *kept) notStarted(r protocol.Request, err error) protocol.Reply {
 		return failed(err)
 	}
 	return protocol.Reply{}
+}
+
+// streams returns the command's ends of its input and outputs.
+func (k *kept) streams(r protocol.Request) (std [3]*os.File, reply protocol.Reply) {
+	if r.Terminal == nil {
+		std, err := k.pipes(r)
+		if err != nil {
+			return std, failed(err)
+		}
+		return std, reply
+	}
+	inside, err := k.openTerminal(*r.Terminal)
+	if err != nil {
+		return std, protocol.Reply{Reason: protocol.NoTerminal, Detail: err.Error()}
+	}
+	return [3]*os.File{inside, inside, inside}, reply
 }
 
 // pipes creates the pipes of the command and returns its ends of them.
@@ -315,11 +333,11 @@ func (k *kept) answer(r controlled) protocol.Reply {
 	case protocol.Extend:
 		k.record.extend(r.Position)
 	case protocol.Interrupt:
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if !k.hasEnded {
-			_ = syscall.Kill(-k.pid, syscall.SIGINT) // the first process group of its session; an error means that it has ended
-		}
+		k.signal(syscall.SIGINT)
+	case protocol.HangUp:
+		k.signal(syscall.SIGHUP, syscall.SIGCONT) // a stopped process does not handle SIGHUP
+	case protocol.Resize:
+		return k.resize(r.Terminal)
 	case protocol.Input:
 		return k.take(r)
 	case protocol.End:
@@ -332,22 +350,26 @@ func (k *kept) answer(r controlled) protocol.Reply {
 func (k *kept) take(r controlled) protocol.Reply {
 	k.inputMu.Lock()
 	defer k.inputMu.Unlock()
-	end := r.Position + int64(len(r.Payload))
-	if r.Position > k.taken || k.input == nil && (k.taken < end || !r.Last) {
+	if r.Writer != "" && k.terminal == nil {
 		return protocol.Reply{Reason: protocol.NoInput}
 	}
-	if rest := r.Payload[min(k.taken-r.Position, int64(len(r.Payload))):]; len(rest) > 0 {
+	w := k.writerOf(r.Writer)
+	end := r.Position + int64(len(r.Payload))
+	if r.Position > w.taken || k.input == nil && (w.taken < end || !r.Last) {
+		return protocol.Reply{Reason: protocol.NoInput}
+	}
+	if rest := r.Payload[min(w.taken-r.Position, int64(len(r.Payload))):]; len(rest) > 0 {
 		_ = k.input.SetWriteDeadline(time.Now().Add(r.Wait))
 		n, err := k.input.Write(rest)
-		k.taken += int64(n)
+		w.taken += int64(n)
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return protocol.Reply{Reason: protocol.NoInput, Detail: err.Error(), Accepted: k.taken}
+			return protocol.Reply{Reason: protocol.NoInput, Detail: err.Error(), Accepted: w.taken}
 		}
 	}
-	if r.Last && k.taken >= end {
+	if r.Last && w.taken >= end {
 		k.closeInput()
 	}
-	return protocol.Reply{Accepted: k.taken}
+	return protocol.Reply{Accepted: w.taken, Terminal: k.terminal != nil}
 }
 
 // end ends the command and all of its processes. The reply is Pending if that takes longer than the request waits.

@@ -141,6 +141,15 @@ func ask(r protocol.Request) protocol.Reply {
 	return reply
 }
 
+// askTerminal sends a request about the terminal of a command. A keeper from before there were terminals ignores it.
+func askTerminal(r protocol.Request) protocol.Reply {
+	reply := ask(r)
+	if reply.Reason == "" && !reply.Terminal {
+		reply.Reason = protocol.NoTerminal
+	}
+	return reply
+}
+
 // listen creates a socket that only the box's user can reach.
 func listen(path string) (int, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

@@ -8,6 +8,7 @@
 //	tree.go     the processes that a command has started
 //	program.go  finding the program of a command
 //	keep.go     the process that stays with a command
+//	terminal.go the terminal of a command
 //	launch.go   starting that process, and asking it
 //	files.go    reading and writing files
 //	first.go    process 1 of a box
@@ -88,8 +89,10 @@ func answer(r protocol.Request) protocol.Reply {
 			_ = ask(protocol.Request{Op: protocol.Release, ID: r.ID, Position: r.Position}) // the next Follow repeats it
 		}
 		return follow(r)
-	case protocol.Input, protocol.Release, protocol.Extend, protocol.Interrupt, protocol.End:
+	case protocol.Input, protocol.Release, protocol.Extend, protocol.Interrupt, protocol.HangUp, protocol.End:
 		return ask(r)
+	case protocol.Resize:
+		return askTerminal(r)
 	case protocol.Forget:
 		return forget(r.ID)
 	case protocol.Place:

@@ -51,9 +51,13 @@ type Request struct {
 	Merged   bool              `json:"merged,omitempty"`
 	Complete bool              `json:"complete,omitempty"`
 	Input    bool              `json:"input,omitempty"`
+	// Terminal is the size of the command's terminal, for Launch and Resize; nil for none.
+	Terminal *Size `json:"terminal,omitempty"`
 
 	// Position is where Follow and Fetch begin, where Release stops, the offset of Input's data, or the new limit for Extend.
 	Position int64 `json:"position,omitempty"`
+	// Writer identifies a writer of Input to a terminal. Positions are its own. It is empty for a command without a terminal.
+	Writer string `json:"writer,omitempty"`
 	// Release makes Follow release the output before Position.
 	Release bool `json:"release,omitempty"`
 	// Most limits the data in the reply, in bytes.
@@ -80,6 +84,12 @@ type Request struct {
 	Data []byte `json:"-"`
 }
 
+// Size is the size of a terminal in characters.
+type Size struct {
+	Rows    uint16 `json:"rows"`
+	Columns uint16 `json:"columns"`
+}
+
 // Op is the operation that a request asks for.
 type Op string
 
@@ -91,6 +101,8 @@ const (
 	Release   Op = "release"
 	Extend    Op = "extend"
 	Interrupt Op = "interrupt"
+	HangUp    Op = "hangup"
+	Resize    Op = "resize"
 	End       Op = "end"
 	Forget    Op = "forget"
 	Place     Op = "place" // move a file from the inbox to its destination
@@ -110,6 +122,8 @@ type Reply struct {
 	Records []Record `json:"records,omitempty"`
 	// Accepted is the position up to which input was accepted.
 	Accepted int64 `json:"accepted,omitempty"`
+	// Terminal means that the command of Input or Resize has a terminal.
+	Terminal bool `json:"terminal,omitempty"`
 	// Pending means that the request is not finished and must be repeated.
 	Pending bool `json:"pending,omitempty"`
 	// Identity identifies the file that Fetch read. Last means that Fetch reached its end.
@@ -130,6 +144,7 @@ const (
 	NoRoom      Reason = "room"      // no process could be started
 	Unknown     Reason = "unknown"   // the command was not launched, or was forgotten
 	NoInput     Reason = "input"     // the command no longer reads input
+	NoTerminal  Reason = "terminal"  // no terminal could be opened, or the command has none
 	FileError   Reason = "file"
 	NotRegular  Reason = "regular" // the file is not a regular file
 	Changed     Reason = "changed" // the file was replaced
