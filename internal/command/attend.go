@@ -24,6 +24,7 @@ const forgetTimeout = 10 * time.Second
 // run in.
 func (w *work) adopt(ctx context.Context) (on string, got sandbox.Result, err error) {
 	from := *w.note.Begun
+	w.missing = from.Missing
 	if !from.Launched {
 		return from.Sandbox, got, errCutOff
 	}

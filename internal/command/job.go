@@ -53,6 +53,8 @@ type begun struct {
 	// Launched means that the command outlives the server that began it, so the next one can follow it. Otherwise it ended
 	// with its server.
 	Launched bool `json:"launched,omitempty"`
+	// Missing are the files that it did not find; see [entry.CommandResult.MissingFiles].
+	Missing []string `json:"missing,omitempty"`
 	// Secrets are the names and revisions of the secrets that it receives.
 	Secrets map[string]int64 `json:"secrets,omitempty"`
 	// SecretFiles are the files of those that it receives as files, by the names of the secrets.

@@ -132,6 +132,7 @@ func (w *work) begin(ctx context.Context, start *time.Time) (on string, got sand
 		}
 		cmd.Env, cmd.Secrets = environment(w.command, p, w.received), w.received.Files
 		w.to.receives(w.received)
+		w.missing = p.Missing()
 		if w.config.Provide != nil {
 			if err := w.config.Provide(ctx, scope, p, w.command); err != nil {
 				return err
@@ -169,7 +170,7 @@ func (w *work) describe(ctx context.Context, on string, got sandbox.Result, star
 		w.kept = w.keep(ctx)
 	}
 	r.SandboxID, r.ExitCode, r.TimedOut, r.OutOfMemory = on, got.ExitCode, got.TimedOut, got.OutOfMemory
-	r.DurationMS, r.Terminal = got.Duration.Milliseconds(), w.command.Terminal != nil
+	r.DurationMS, r.Terminal, r.MissingFiles = got.Duration.Milliseconds(), w.command.Terminal != nil, w.missing
 	if err == nil {
 		return
 	}

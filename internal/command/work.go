@@ -31,6 +31,8 @@ type work struct {
 	// out collects its output, and to is the program that it is attached to.
 	out *output
 	to  *attachment
+	// missing are the files that it did not find.
+	missing []string
 	// received are the secrets that it receives.
 	received secret.Received
 
@@ -86,7 +88,7 @@ func (w *work) noteBegun(ctx context.Context, p sandbox.Handle, launched bool) e
 	if launched {
 		machine = p.Machine // other machines' servers cannot follow it, so the queue must not give it to them
 	}
-	at := begun{Sandbox: p.ID, Launched: launched, Secrets: w.received.Revisions}
+	at := begun{Sandbox: p.ID, Launched: launched, Missing: w.missing, Secrets: w.received.Revisions}
 	for _, b := range p.Secrets() {
 		if _, received := at.Secrets[b.Name]; received && b.File != "" {
 			if at.SecretFiles == nil {

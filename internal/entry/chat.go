@@ -92,8 +92,11 @@ func FileName(label, id string) string {
 // maxFileName limits the bytes of a label in a [FileName].
 const maxFileName = 100
 
-// InSandbox returns where the file is in the sandbox of its thread, from the first command that begins after the message:
-// "~/files/plan-k3v9x2mq.pdf".
+// AtOnce is the size up to which the use of a sandbox waits for a file of a message. Larger files come in the background.
+const AtOnce = 16 << 20
+
+// InSandbox returns where the file is in the sandbox of its thread: "~/files/plan-k3v9x2mq.pdf". If it is not larger than
+// [AtOnce], it is nearly always there from the first command that begins after the message.
 func (a Attachment) InSandbox() string {
 	return path.Join("~", FilesFolder, FileName(a.Name, a.ArtifactID))
 }
@@ -208,7 +211,11 @@ func (c Chat) Plain() string { return c.with(Attachment.Plain) }
 // Told returns the text for a coding agent: as Plain, with where the files are in the agent's sandbox.
 func (c Chat) Told() string {
 	return c.with(func(a Attachment) string {
-		return fmt.Sprintf("[file: %s, %s, %s]", a.Title(), FileSize(a.Size), a.InSandbox())
+		later := ""
+		if a.Size > AtOnce {
+			later = " (it is large, so it may come there later)"
+		}
+		return fmt.Sprintf("[file: %s, %s, %s%s]", a.Title(), FileSize(a.Size), a.InSandbox(), later)
 	})
 }
 

@@ -31,4 +31,8 @@ func TestNamesOfFilesInASandbox(t *testing.T) {
 	if got := chat.Told(); got != "Look.\n[file: plan.pdf, 12 kB, ~/files/plan-k3v9x2mq.pdf]" {
 		t.Errorf("an agent reads %q", got)
 	}
+	chat.Attachments[0].Size = 20 << 20
+	if got := chat.Told(); got != "Look.\n[file: plan.pdf, 21.0 MB, ~/files/plan-k3v9x2mq.pdf (it is large, so it may come there later)]" {
+		t.Errorf("of a large file, an agent reads %q", got)
+	}
 }

@@ -268,6 +268,9 @@ type CommandResult struct {
 	// begun, or if the sandbox does not report it.
 	CancelledBy string `json:"cancelled_by,omitempty"`
 	Signal      string `json:"signal,omitempty"`
+	// MissingFiles are the names of files of messages that were not in [FilesFolder] when it began, because they are large or
+	// could not be written.
+	MissingFiles []string `json:"missing_files,omitempty"`
 	// Error tells why the command could not run or why its end is unknown, and what to do; otherwise it is empty.
 	Error string `json:"error,omitempty"`
 }
@@ -319,6 +322,21 @@ func (r CommandResult) Outcome() string {
 	}
 	return fmt.Sprintf("exit %d · %s", r.ExitCode, took)
 }
+
+// Missing says which files of messages it did not find; empty if it found all: "not in ~/files when this began: plan-k3v9x2mq.pdf".
+func (r CommandResult) Missing() string {
+	if len(r.MissingFiles) == 0 {
+		return ""
+	}
+	names, more := r.MissingFiles, ""
+	if n := len(names) - shownMissing; n > 0 {
+		names, more = names[:shownMissing], fmt.Sprintf(" and %d more", n)
+	}
+	return "not in ~/" + FilesFolder + " when this began: " + strings.Join(names, ", ") + more
+}
+
+// shownMissing limits the names in [CommandResult.Missing].
+const shownMissing = 10
 
 // Plain returns the output, with a note where bytes are missing, and the outcome.
 func (r CommandResult) Plain() string {
@@ -376,6 +394,9 @@ func (r CommandResult) plain(gap, about string) string {
 		b.WriteByte('\n')
 	}
 	b.WriteString(about)
+	if missing := r.Missing(); missing != "" {
+		b.WriteString("[" + missing + "]\n")
+	}
 	if r.Error != "" {
 		b.WriteString(r.Error + "\n")
 	}

@@ -1,5 +1,7 @@
 package sandbox
 
+import "time"
+
 // Waiting returns how many callers wait for the builds of this server.
 func (r *Resolver) Waiting() (n int) {
 	r.builds.running.mu.Lock()
@@ -18,3 +20,6 @@ func ParseDefaults(text string) (used, unused []string, err error) {
 
 // SaveBegins does what the beginning of a save does to the records of uses.
 func (s *Sandboxes) SaveBegins(id string) { s.touched.Delete(id) }
+
+// PlaceWithin sets how long the use of a sandbox waits for the files of messages. Call it before the resolver is used.
+func (r *Resolver) PlaceWithin(d time.Duration) { r.files.patience = d }

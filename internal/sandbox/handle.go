@@ -4,7 +4,9 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -18,6 +20,8 @@ type Handle struct {
 	recipe Recipe
 	maxima Maxima
 	door   string // from [doorOf]
+	// missing are the files of messages that are not there yet.
+	missing []string
 }
 
 // Timeout returns the time limit of a command: the requested one or, if that is zero, the recipe's. A limit above the
@@ -40,9 +44,23 @@ func (p Handle) Directory(dir string) string {
 // Secrets returns the secrets that each command of the sandbox receives, according to its current environment.
 func (p Handle) Secrets() []secret.Binding { return p.recipe.Secrets }
 
-// Env returns the environment variables that the repository of the sandbox gives to commands. The caller must not change
-// them.
-func (p Handle) Env() map[string]string { return p.recipe.env }
+// Env returns the environment variables that the repository of the sandbox gives to commands, and [MissingFiles] if there are
+// any. The caller must not change them.
+func (p Handle) Env() map[string]string {
+	if len(p.missing) == 0 {
+		return p.recipe.env
+	}
+	env := map[string]string{MissingFiles: strings.Join(p.missing, " ")}
+	maps.Copy(env, p.recipe.env)
+	return env
+}
+
+// MissingFiles is the environment variable with [Handle.Missing], separated by spaces, in which no name has any.
+const MissingFiles = "ARBE_FILES_MISSING"
+
+// Missing returns the names of the files of messages that were not in [entry.FilesFolder] when the use of the sandbox began,
+// because they are large or could not be written. They come later.
+func (p Handle) Missing() []string { return p.missing }
 
 // Exec runs a command; see [Driver]. The caller sets its time limit.
 func (p Handle) Exec(ctx context.Context, cmd Command) (Result, error) {

@@ -122,7 +122,7 @@ func NewResolver(c Config) *Resolver {
 			installation: c.Installation, logger: c.Logger, locks: locks, trees: trees, quiet: saveAfter, turns: newSlots(tendedAtOnce), asking: newSlots(askedAtOnce),
 		},
 		db: c.DB, log: c.Log, threads: c.Threads, drivers: drivers, maxima: c.Maxima, door: c.Door, logger: c.Logger, refusals: refused,
-		files: &attached{artifacts: c.Artifacts, logger: c.Logger},
+		files: &attached{artifacts: c.Artifacts, sandboxes: sandboxes, logger: c.Logger, slots: newSlots(writtenAtOnce), patience: placeTime, writing: map[string]bool{}},
 		builds: &builds{
 			db: c.DB, log: c.Log, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, maxima: c.Maxima,
 			preparation: preparation{repositories: repositories{roots: c.RepoRoots}, stepTime: c.Maxima.time(defaultStepTime), refusals: refused},
@@ -177,7 +177,7 @@ func (r *Resolver) Use(ctx context.Context, scope db.Scope, threadID, environmen
 			err = r.start(ctx, place)
 		}
 		if err == nil {
-			err = r.files.place(ctx, scope, threadID, place)
+			place.missing, err = r.files.place(ctx, placing{scope, threadID, place})
 		}
 		if err == nil {
 			err = do(place)

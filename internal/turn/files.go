@@ -80,6 +80,9 @@ func (t *transcript) withFiles(m entry.PiUser, files []entry.Attachment) entry.P
 		}
 		if t.sight.runs {
 			about += "; commands find it at " + f.InSandbox()
+			if f.Size > entry.AtOnce {
+				about += ", where it may come later because it is large"
+			}
 		}
 		m.Content = append(append(m.Content, entry.PiText(note(about).Text())), more...)
 	}

@@ -2907,7 +2907,10 @@ type CommandResult struct {
 	// The strongest signal that was sent to cancel it; empty if it had not begun, or if the sandbox does not report the signal.
 	Signal string `protobuf:"bytes,18,opt,name=signal,proto3" json:"signal,omitempty"`
 	// Whether the output went to a terminal, and so contains control sequences.
-	Terminal      bool `protobuf:"varint,19,opt,name=terminal,proto3" json:"terminal,omitempty"`
+	Terminal bool `protobuf:"varint,19,opt,name=terminal,proto3" json:"terminal,omitempty"`
+	// The names of files of messages that were not in ~/files when it began, because they are large or could not be written. They
+	// come later.
+	MissingFiles  []string `protobuf:"bytes,20,rep,name=missing_files,json=missingFiles,proto3" json:"missing_files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3073,6 +3076,13 @@ func (x *CommandResult) GetTerminal() bool {
 		return x.Terminal
 	}
 	return false
+}
+
+func (x *CommandResult) GetMissingFiles() []string {
+	if x != nil {
+		return x.MissingFiles
+	}
+	return nil
 }
 
 // SandboxResumed records that a thread continues in another sandbox, and which of its files came back: "sandbox_resumed".
@@ -6314,7 +6324,7 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
 	"command_id\x18\x01 \x01(\tR\tcommandId\x12\x10\n" +
 	"\x03for\x18\x02 \x01(\tR\x03for\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x05R\x05limit\"\xdb\x04\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\"\x80\x05\n" +
 	"\rCommandResult\x12\x1d\n" +
 	"\n" +
 	"command_id\x18\x01 \x01(\tR\tcommandId\x12\x1d\n" +
@@ -6340,7 +6350,8 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x05error\x18\x10 \x01(\tR\x05error\x12!\n" +
 	"\fcancelled_by\x18\x11 \x01(\tR\vcancelledBy\x12\x16\n" +
 	"\x06signal\x18\x12 \x01(\tR\x06signal\x12\x1a\n" +
-	"\bterminal\x18\x13 \x01(\bR\bterminal\"\xb5\x01\n" +
+	"\bterminal\x18\x13 \x01(\bR\bterminal\x12#\n" +
+	"\rmissing_files\x18\x14 \x03(\tR\fmissingFiles\"\xb5\x01\n" +
 	"\x0eSandboxResumed\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12.\n" +
