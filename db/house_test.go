@@ -69,6 +69,7 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 	insert(`insert into entry_words (house_id, thread_id, stream_id, seq, ts, words)
 		select house_id, $2, id, 1, now(), to_tsvector('simple', 'hello') from streams where name = $1 returning 'ok'`, h.stream, h.chat)
 	insert("insert into search_cursors (stream_id, house_id, thread_id, indexed) select id, house_id, $2, 1 from streams where name = $1 returning 'ok'", h.stream, h.chat)
+	insert("insert into log_shares (stream_id, agent_id, house_id, bytes) select id, $2, house_id, 100 from streams where name = $1 returning 'ok'", h.stream, h.owner)
 	insert("insert into log_sizes (stream_id, house_id, upto, entries, bytes) select id, house_id, 1, 1, 100 from streams where name = $1 returning 'ok'", h.stream)
 	insert("insert into producers (stream_id, house_id, name, epoch, seq) select id, house_id, 'importer', 0, 0 from streams where name = $1 returning name", h.spare)
 	insert(`with s as (insert into subscriptions (house_id, name, spec, base_url, kind, lease) values ($1, 'worker', '{}', '', 'pull-wake', '1 s') returning id, house_id)

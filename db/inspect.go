@@ -31,6 +31,10 @@ type Inspection struct {
 	// Fullest is the house whose logs are the largest, and LogBytes their size; empty if no log was measured.
 	Fullest  string
 	LogBytes int64
+	// Busiest is the person or bot, other than an owner, that wrote most in a house, BusiestHouse the house, and MemberLogBytes how
+	// much; empty if nobody did.
+	Busiest, BusiestHouse string
+	MemberLogBytes        int64
 	// Role is the role of the servers; empty if none has started yet. Excess describes the rights that it must not
 	// have; empty if its rights are correct.
 	Role, Excess string
@@ -118,6 +122,16 @@ func (in *Inspection) logs(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	err := conn.QueryRow(ctx, "select house_id, sum(bytes)::bigint from public.log_sizes group by 1 order by 2 desc limit 1").Scan(&in.Fullest, &in.LogBytes)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	if err := conn.QueryRow(ctx, "select to_regclass('public.log_shares') is not null").Scan(&measured); err != nil || !measured {
+		return err
+	}
+	err = conn.QueryRow(ctx, `
+		select coalesce(a.name, l.agent_id::text), l.house_id, sum(l.bytes)::bigint from public.log_shares l left join public.agents a on a.id = l.agent_id
+		where not exists (select from public.members m where m.house_id = l.house_id and m.agent_id = l.agent_id and m.role = 'owner')
+		group by l.agent_id, a.name, l.house_id order by 3 desc limit 1`).Scan(&in.Busiest, &in.BusiestHouse, &in.MemberLogBytes)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}

@@ -1475,13 +1475,15 @@ CREATE FUNCTION public.live_sandboxes(p_provider text, p_machines text[], p_afte
     limit p_most
 $$;
 
-CREATE FUNCTION public.log_bytes(OUT total bigint, OUT most bigint) RETURNS record
+CREATE FUNCTION public.log_bytes(OUT total bigint, OUT most bigint, OUT most_of_member bigint) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
   select coalesce(sum(h.bytes), 0), coalesce(max(h.bytes), 0) into total, most
   from (select sum(l.bytes) as bytes from public.log_sizes l group by l.house_id) h;
+  select coalesce(max(a.bytes), 0) into most_of_member
+  from (select sum(l.bytes) as bytes from public.log_shares l group by l.house_id, l.agent_id) a;
 end $$;
 
 CREATE FUNCTION public.login_identity_of(p_issuer text, p_subject text) RETURNS uuid
@@ -1497,13 +1499,21 @@ CREATE FUNCTION public.measure_logs(p_streams bigint[]) RETURNS void
     AS $$
 begin
   perform pg_advisory_xact_lock(hashtext('arbe.log_sizes'));
+  with grown as materialized (
+    select s.id, s.house_id, n.author, n.upto, n.entries, n.bytes from public.streams s
+    left join public.log_sizes had on had.stream_id = s.id
+    cross join lateral (
+      select coalesce(e.author_agent_id, (select c.author_agent_id from public.entries c
+          where e.type = 'command_result' and c.stream_id = e.stream_id and c.id = left(e.id, -length('.result')) and c.type = 'command')) as author,
+        max(e.seq) as upto, count(*) as entries, sum(pg_column_size(e.payload) + 100) as bytes
+      from public.entries e where e.stream_id = s.id and e.seq > coalesce(had.upto, 0) group by 1) n
+    where s.id = any(p_streams)),
+  shares as (
+    insert into public.log_shares as l (stream_id, agent_id, house_id, bytes)
+    select g.id, g.author, g.house_id, g.bytes from grown g where g.author is not null
+    on conflict (stream_id, agent_id) do update set bytes = l.bytes + excluded.bytes)
   insert into public.log_sizes as l (stream_id, house_id, upto, entries, bytes)
-  select s.id, s.house_id, n.upto, n.entries, n.bytes from public.streams s
-  left join public.log_sizes had on had.stream_id = s.id
-  cross join lateral (
-    select max(e.seq) as upto, count(*) as entries, sum(pg_column_size(e.payload) + 100) as bytes
-    from public.entries e where e.stream_id = s.id and e.seq > coalesce(had.upto, 0)) n
-  where s.id = any(p_streams) and n.entries > 0
+  select g.id, g.house_id, max(g.upto), sum(g.entries), sum(g.bytes) from grown g group by 1, 2
   on conflict (stream_id) do update set upto = excluded.upto, entries = l.entries + excluded.entries, bytes = l.bytes + excluded.bytes;
 end $$;
 
@@ -2878,6 +2888,17 @@ COMMENT ON TABLE public.invites IS 'Whoever has the token may join the house, on
 
 COMMENT ON COLUMN public.invites.note IS 'Whom it is for, as its owner wrote it; empty if nothing was written.';
 
+CREATE TABLE public.log_shares (
+    stream_id bigint NOT NULL,
+    agent_id uuid NOT NULL,
+    house_id text NOT NULL,
+    bytes bigint NOT NULL
+);
+
+COMMENT ON TABLE public.log_shares IS 'How much of each log each author wrote, when it was last measured. The result of a command counts for whoever ran the command.';
+
+COMMENT ON COLUMN public.log_shares.bytes IS 'As log_sizes.bytes.';
+
 CREATE TABLE public.login_identities (
     issuer text NOT NULL,
     subject text NOT NULL,
@@ -3842,6 +3863,9 @@ ALTER TABLE ONLY public.invites
 ALTER TABLE ONLY public.invites
     ADD CONSTRAINT invites_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.log_shares
+    ADD CONSTRAINT log_shares_pkey PRIMARY KEY (stream_id, agent_id);
+
 ALTER TABLE ONLY public.log_sizes
     ADD CONSTRAINT log_sizes_pkey PRIMARY KEY (stream_id);
 
@@ -4097,6 +4121,10 @@ CREATE INDEX houses_with_retention ON public.houses USING btree (id) WHERE ((kee
 CREATE INDEX invites_house_id_created_at_id_idx ON public.invites USING btree (house_id, created_at, id);
 
 CREATE INDEX invites_house_id_created_by_idx ON public.invites USING btree (house_id, created_by);
+
+CREATE INDEX log_shares_house_id_stream_id_idx ON public.log_shares USING btree (house_id, stream_id);
+
+CREATE INDEX log_shares_of_agent ON public.log_shares USING btree (house_id, agent_id) INCLUDE (bytes);
 
 CREATE INDEX log_sizes_of_house ON public.log_sizes USING btree (house_id) INCLUDE (entries, bytes);
 
@@ -4591,6 +4619,9 @@ ALTER TABLE ONLY public.invites
 ALTER TABLE ONLY public.invites
     ADD CONSTRAINT invites_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.log_shares
+    ADD CONSTRAINT log_shares_house_id_stream_id_fkey FOREIGN KEY (house_id, stream_id) REFERENCES public.streams(house_id, id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.log_sizes
     ADD CONSTRAINT log_sizes_house_id_stream_id_fkey FOREIGN KEY (house_id, stream_id) REFERENCES public.streams(house_id, id) ON DELETE CASCADE;
 
@@ -4802,6 +4833,8 @@ CREATE POLICY installation ON public.signing_keys TO arbe_app USING ((public.cur
 
 ALTER TABLE public.invites ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.log_shares ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.log_sizes ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.login_identities ENABLE ROW LEVEL SECURITY;
@@ -4945,6 +4978,8 @@ CREATE POLICY tenant ON public.house_keys TO arbe_app USING (((house_id = public
 CREATE POLICY tenant ON public.houses TO arbe_app USING ((id = public.current_house())) WITH CHECK ((id = public.current_house()));
 
 CREATE POLICY tenant ON public.invites TO arbe_app USING ((house_id = public.current_house()));
+
+CREATE POLICY tenant ON public.log_shares FOR SELECT TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.log_sizes FOR SELECT TO arbe_app USING ((house_id = public.current_house()));
 
@@ -5235,8 +5270,8 @@ REVOKE ALL ON FUNCTION public.link_new_stream() FROM PUBLIC;
 REVOKE ALL ON FUNCTION public.live_sandboxes(p_provider text, p_machines text[], p_after text, p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.live_sandboxes(p_provider text, p_machines text[], p_after text, p_most integer) TO arbe_app;
 
-REVOKE ALL ON FUNCTION public.log_bytes(OUT total bigint, OUT most bigint) FROM PUBLIC;
-GRANT ALL ON FUNCTION public.log_bytes(OUT total bigint, OUT most bigint) TO arbe_app;
+REVOKE ALL ON FUNCTION public.log_bytes(OUT total bigint, OUT most bigint, OUT most_of_member bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.log_bytes(OUT total bigint, OUT most bigint, OUT most_of_member bigint) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.login_identity_of(p_issuer text, p_subject text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.login_identity_of(p_issuer text, p_subject text) TO arbe_app;
@@ -5479,6 +5514,8 @@ GRANT SELECT,INSERT,DELETE ON TABLE public.invites TO arbe_app;
 GRANT UPDATE(used_at) ON TABLE public.invites TO arbe_app;
 
 GRANT UPDATE(revoked_at) ON TABLE public.invites TO arbe_app;
+
+GRANT SELECT ON TABLE public.log_shares TO arbe_app;
 
 GRANT SELECT,INSERT ON TABLE public.login_identities TO arbe_app;
 

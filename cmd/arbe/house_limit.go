@@ -108,6 +108,9 @@ type limitView struct {
 	LogEntries    int64 `json:"log_entries"`
 	LogBytes      int64 `json:"log_bytes"`
 	LogBytesLimit int64 `json:"log_bytes_limit"`
+	// What the caller wrote of them; 0 as its limit means no limit but that of the house.
+	MemberLogBytes      int64 `json:"member_log_bytes"`
+	MemberLogBytesLimit int64 `json:"member_log_bytes_limit"`
 }
 
 func viewLimit(got *arbev1.GetHouseResponse) limitView {
@@ -118,6 +121,7 @@ func viewLimit(got *arbev1.GetHouseResponse) limitView {
 		PersonLimit: used.GetPersonUsdLimit(), InstallationLimit: used.GetInstallationUsdLimit(), InstallationSpent: used.GetInstallationSpent(),
 		Member: used.GetMemberUsd(), MemberLimit: used.GetMemberUsdLimit(),
 		LogEntries: got.GetLogs().GetEntries(), LogBytes: got.GetLogs().GetBytes(), LogBytesLimit: got.GetLogs().GetBytesLimit(),
+		MemberLogBytes: got.GetLogs().GetMemberBytes(), MemberLogBytesLimit: got.GetLogs().GetMemberBytesLimit(),
 	}
 }
 
@@ -126,7 +130,11 @@ func logWords(logs *arbev1.HouseLogs) string {
 	if logs == nil {
 		return ""
 	}
-	return fmt.Sprintf("\nlogs: %s of %s, %d entries", entry.FileSize(logs.GetBytes()), entry.FileSize(logs.GetBytesLimit()), logs.GetEntries())
+	words := fmt.Sprintf("\nlogs: %s of %s, %d entries", entry.FileSize(logs.GetBytes()), entry.FileSize(logs.GetBytesLimit()), logs.GetEntries())
+	if most := logs.GetMemberBytesLimit(); most > 0 {
+		words += fmt.Sprintf("\nlogs that you wrote: %s of %s", entry.FileSize(logs.GetMemberBytes()), entry.FileSize(most))
+	}
+	return words
 }
 
 // limitWords describes the spending of a house.

@@ -81,9 +81,14 @@ select measure_logs(@ids::bigint[]);
 -- How large the logs of a house were when they were last measured.
 select coalesce(sum(entries), 0)::bigint as entries, coalesce(sum(bytes), 0)::bigint as bytes from log_sizes where house_id = @house_id;
 
+-- name: MemberLogs :one
+-- How much of the logs of a house a person or bot wrote when they were last measured, and whether it is an owner of the house.
+select coalesce((select sum(l.bytes) from log_shares l where l.house_id = @house_id and l.agent_id = @agent_id), 0)::bigint as bytes,
+  exists (select from members m where m.house_id = @house_id and m.agent_id = @agent_id and m.role = 'owner') as owns;
+
 -- name: LogBytes :one
--- How large all logs are together, and those of the house that has most.
-select total::bigint, most::bigint from log_bytes();
+-- How large all logs are together, those of the house that has most, and what the member of a house wrote who wrote most.
+select total::bigint, most::bigint, most_of_member::bigint from log_bytes();
 
 -- name: ThreadsToDelete :many
 -- Threads of a house, but not its own.

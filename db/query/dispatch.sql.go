@@ -281,19 +281,20 @@ func (q *Queries) ListServers(ctx context.Context, db DBTX) ([]ListServersRow, e
 }
 
 const logBytes = `-- name: LogBytes :one
-select total::bigint, most::bigint from log_bytes()
+select total::bigint, most::bigint, most_of_member::bigint from log_bytes()
 `
 
 type LogBytesRow struct {
-	Total int64
-	Most  int64
+	Total        int64
+	Most         int64
+	MostOfMember int64
 }
 
-// How large all logs are together, and those of the house that has most.
+// How large all logs are together, those of the house that has most, and what the member of a house wrote who wrote most.
 func (q *Queries) LogBytes(ctx context.Context, db DBTX) (LogBytesRow, error) {
 	row := db.QueryRow(ctx, logBytes)
 	var i LogBytesRow
-	err := row.Scan(&i.Total, &i.Most)
+	err := row.Scan(&i.Total, &i.Most, &i.MostOfMember)
 	return i, err
 }
 
@@ -323,6 +324,24 @@ select measure_logs($1::bigint[])
 func (q *Queries) MeasureLogs(ctx context.Context, db DBTX, ids []int64) error {
 	_, err := db.Exec(ctx, measureLogs, ids)
 	return err
+}
+
+const memberLogs = `-- name: MemberLogs :one
+select coalesce((select sum(l.bytes) from log_shares l where l.house_id = $1 and l.agent_id = $2), 0)::bigint as bytes,
+  exists (select from members m where m.house_id = $1 and m.agent_id = $2 and m.role = 'owner') as owns
+`
+
+type MemberLogsRow struct {
+	Bytes int64
+	Owns  bool
+}
+
+// How much of the logs of a house a person or bot wrote when they were last measured, and whether it is an owner of the house.
+func (q *Queries) MemberLogs(ctx context.Context, db DBTX, houseID string, agentID string) (MemberLogsRow, error) {
+	row := db.QueryRow(ctx, memberLogs, houseID, agentID)
+	var i MemberLogsRow
+	err := row.Scan(&i.Bytes, &i.Owns)
+	return i, err
 }
 
 const place = `-- name: Place :one

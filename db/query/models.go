@@ -399,6 +399,15 @@ type Invite struct {
 	RevokedAt *time.Time
 }
 
+// How much of each log each author wrote, when it was last measured. The result of a command counts for whoever ran the command.
+type LogShare struct {
+	StreamID int64
+	AgentID  string
+	HouseID  string
+	// As log_sizes.bytes.
+	Bytes int64
+}
+
 // How large each log was when it was last measured: seconds after its last entry.
 type LogSize struct {
 	StreamID int64

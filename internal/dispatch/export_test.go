@@ -61,6 +61,7 @@ func (d *Dispatcher) MeasuredLogs(ctx context.Context, scope db.Scope) (LogsUsed
 	}
 	d.logs.mu.Lock()
 	clear(d.logs.known)
+	clear(d.logs.wrote)
 	d.logs.mu.Unlock()
 	return d.logs.used(ctx, scope.House)
 }

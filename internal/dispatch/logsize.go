@@ -15,8 +15,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/wait"
 )
 
-// DefaultLogQuota is the default of [Config.LogQuota], in bytes.
-const DefaultLogQuota = 20 << 30
+// DefaultLogQuota and DefaultMemberLogQuota are the defaults of [Config.LogQuota] and [Config.MemberLogQuota], in bytes.
+const DefaultLogQuota, DefaultMemberLogQuota = 20 << 30, 10 << 30
 
 const (
 	// measureEvery is the pause between two measurements of the logs to which this server has appended. Appends do not
@@ -33,16 +33,23 @@ const (
 // seconds old.
 type LogsUsed struct{ Entries, Bytes int64 }
 
+// MemberLogs is what one person or bot wrote of them, in bytes, and the most that it may be: 0 for an owner of the house, whom
+// only the quota of the house limits.
+type MemberLogs struct{ Bytes, Most int64 }
+
 // logSizes measures logs, and knows the sizes of those of houses. It is safe for concurrent use.
 type logSizes struct {
 	db     *db.DB
 	logger *slog.Logger
 	quota  int64
+	member int64 // the quota of a member
 
 	mu sync.Mutex
 	// grown holds the logs that have grown since they were measured.
 	grown map[int64]bool
 	known map[string]knownLogs
+	// wrote has what members wrote, by house and agent.
+	wrote map[[2]string]knownMember
 }
 
 type knownLogs struct {
@@ -50,8 +57,13 @@ type knownLogs struct {
 	at time.Time
 }
 
-func newLogSizes(d *db.DB, logger *slog.Logger, quota int64) *logSizes {
-	return &logSizes{db: d, logger: logger, quota: quota, grown: map[int64]bool{}, known: map[string]knownLogs{}}
+type knownMember struct {
+	MemberLogs
+	at time.Time
+}
+
+func newLogSizes(d *db.DB, logger *slog.Logger, quota, member int64) *logSizes {
+	return &logSizes{db: d, logger: logger, quota: quota, member: member, grown: map[int64]bool{}, known: map[string]knownLogs{}, wrote: map[[2]string]knownMember{}}
 }
 
 // grew records that this server has appended to a log.
@@ -118,10 +130,48 @@ func (s *logSizes) used(ctx context.Context, house string) (LogsUsed, error) {
 	return known.LogsUsed, nil
 }
 
-// mayGrow returns a [fault.Exhausted] if the logs of a house have reached its quota.
-func (s *logSizes) mayGrow(ctx context.Context, house string) error {
-	used, err := s.used(ctx, house)
-	if err != nil || used.Bytes < s.quota {
+// of returns what the scope's agent wrote of the logs of its house.
+func (s *logSizes) of(ctx context.Context, scope db.Scope) (MemberLogs, error) {
+	key := [2]string{scope.House, scope.Agent}
+	s.mu.Lock()
+	known, ok := s.wrote[key]
+	s.mu.Unlock()
+	if ok && time.Since(known.at) < logsKnownFor || scope.Agent == "" {
+		return known.MemberLogs, nil
+	}
+	err := s.db.In(ctx, scope, func(tx pgx.Tx) error {
+		row, err := queries.MemberLogs(ctx, tx, scope.House, scope.Agent)
+		known = knownMember{MemberLogs{row.Bytes, s.member}, time.Now()}
+		if row.Owns {
+			known.Most = 0
+		}
+		return err
+	})
+	if err != nil {
+		return MemberLogs{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.wrote) >= maxLogsKnown {
+		clear(s.wrote)
+	}
+	s.wrote[key] = known
+	return known.MemberLogs, nil
+}
+
+// mayGrow returns a [fault.Exhausted] if the logs of the scope's house have reached its quota, or if its agent wrote as much of
+// them as a member may.
+func (s *logSizes) mayGrow(ctx context.Context, scope db.Scope) error {
+	used, err := s.used(ctx, scope.House)
+	if err == nil && used.Bytes < s.quota {
+		mine, err := s.of(ctx, scope)
+		if err != nil || mine.Most == 0 || mine.Bytes < mine.Most {
+			return err
+		}
+		return fault.Newf(fault.Exhausted, "delete threads in which it was written, or ask the operator to raise member_log_quota",
+			"what this member wrote in the logs of this house has reached the quota of a member, %d MiB", mine.Most>>20).WithReason(fault.LimitReached)
+	}
+	if err != nil {
 		return err
 	}
 	return fault.Newf(fault.Exhausted, "delete threads that are not needed, let arbe house retention delete old ones, or ask the operator to raise log_quota",
@@ -134,19 +184,25 @@ func (d *Dispatcher) Logs(ctx context.Context, scope db.Scope) (used LogsUsed, m
 	return used, d.logs.quota, err
 }
 
-// LogBytes returns how large the logs of all houses are together, and those of the house that has most.
-func (d *Dispatcher) LogBytes(ctx context.Context) (all, most int64, err error) {
-	err = d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
-		row, err := queries.LogBytes(ctx, tx)
-		all, most = row.Total, row.Most
-		return err
-	})
-	return all, most, err
+// MemberLogs returns what the scope's agent wrote of the logs of its house.
+func (d *Dispatcher) MemberLogs(ctx context.Context, scope db.Scope) (MemberLogs, error) {
+	return d.logs.of(ctx, scope)
 }
 
-// MayGrow returns a [fault.Exhausted] if the logs of the scope's house have reached their quota. Whatever asks to write
+// LogBytes returns how large the logs of all houses are together, those of the house that has most, and what the member of a
+// house wrote who wrote most.
+func (d *Dispatcher) LogBytes(ctx context.Context) (all, most, member int64, err error) {
+	err = d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		row, err := queries.LogBytes(ctx, tx)
+		all, most, member = row.Total, row.Most, row.MostOfMember
+		return err
+	})
+	return all, most, member, err
+}
+
+// MayGrow returns a [fault.Exhausted] if the logs of the scope's house, or what its agent wrote of them, have reached their quota. Whatever asks to write
 // something new calls it. What the server and running work write is not refused, because work that has begun must be able
 // to end.
 func (d *Dispatcher) MayGrow(ctx context.Context, scope db.Scope) error {
-	return d.logs.mayGrow(ctx, scope.House)
+	return d.logs.mayGrow(ctx, scope)
 }

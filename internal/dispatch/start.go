@@ -26,7 +26,7 @@ import (
 func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	c.foreground = cmp.Or(c.foreground, foreground)
 	d := &Dispatcher{
-		db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults(), output: fair.NewOutput(), saidIn: newSaidIn(c.Jobs.Tracer), logs: newLogSizes(c.DB, c.Logger, cmp.Or(c.LogQuota, DefaultLogQuota)),
+		db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults(), output: fair.NewOutput(), saidIn: newSaidIn(c.Jobs.Tracer), logs: newLogSizes(c.DB, c.Logger, cmp.Or(c.LogQuota, DefaultLogQuota), cmp.Or(c.MemberLogQuota, DefaultMemberLogQuota)),
 		stopHeartbeat: func() {},
 	}
 	queue := c.Jobs

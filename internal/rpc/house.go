@@ -79,7 +79,11 @@ func (s *houseService) logs(ctx context.Context, scope db.Scope) (*arbev1.HouseL
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.HouseLogs{Entries: used.Entries, Bytes: used.Bytes, BytesLimit: most}, nil
+	mine, err := s.Dispatcher.MemberLogs(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.HouseLogs{Entries: used.Entries, Bytes: used.Bytes, BytesLimit: most, MemberBytes: mine.Bytes, MemberBytesLimit: mine.Most}, nil
 }
 
 func retentionFrom(r *arbev1.HouseRetention) retention.Keep {

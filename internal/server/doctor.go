@@ -233,6 +233,20 @@ func (c Config) logsOf(in db.Inspection) []Finding {
 	case in.LogBytes >= quota/5*4:
 		f.Status, f.Next = Warning, next
 	}
+	return append([]Finding{f}, c.memberLogsOf(in)...)
+}
+
+// memberLogsOf says how near the member of a house who wrote most is to the quota of members.
+func (c Config) memberLogsOf(in db.Inspection) []Finding {
+	quota := cmp.Or(c.MemberLogQuota, dispatch.DefaultMemberLogQuota)
+	if in.MemberLogBytes < quota/5*4 {
+		return nil
+	}
+	f := Finding{"logs of members", Warning, fmt.Sprintf("%q wrote %s of the logs of the house %s; a member may write %s", in.Busiest, bytesText(in.MemberLogBytes), in.BusiestHouse, bytesText(quota)),
+		"raise member_log_quota, or ask an owner of the house to delete threads or to remove the member"}
+	if in.MemberLogBytes >= quota {
+		f.Status, f.Says = Problem, f.Says+", so that this member can say nothing new there"
+	}
 	return []Finding{f}
 }
 

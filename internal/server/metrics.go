@@ -329,22 +329,23 @@ type stored struct {
 	database   *db.DB
 	dispatcher *dispatch.Dispatcher
 
-	mu             sync.Mutex
-	measured       time.Time
-	artifacts, all float64
-	logs, mostLogs float64
+	mu                         sync.Mutex
+	measured                   time.Time
+	artifacts, all             float64
+	logs, mostLogs, memberLogs float64
 }
 
 var (
-	artifactBytesDesc = prometheus.NewDesc("arbe_artifact_bytes", "Bytes of artifacts of all houses, each content of a house once. At most five minutes old.", nil, nil)
-	logBytesDesc      = prometheus.NewDesc("arbe_log_bytes", "Bytes of entries of all logs in the database, compressed. At most five minutes old.", nil, nil)
-	mostLogBytesDesc  = prometheus.NewDesc("arbe_log_bytes_of_largest_house", "The same of the house that has most. Its quota is log_quota. At most five minutes old.", nil, nil)
-	databaseBytesDesc = prometheus.NewDesc("arbe_database_bytes", "Bytes that the database takes on its disk. At most five minutes old.", nil, nil)
+	artifactBytesDesc  = prometheus.NewDesc("arbe_artifact_bytes", "Bytes of artifacts of all houses, each content of a house once. At most five minutes old.", nil, nil)
+	logBytesDesc       = prometheus.NewDesc("arbe_log_bytes", "Bytes of entries of all logs in the database, compressed. At most five minutes old.", nil, nil)
+	mostLogBytesDesc   = prometheus.NewDesc("arbe_log_bytes_of_largest_house", "The same of the house that has most. Its quota is log_quota. At most five minutes old.", nil, nil)
+	memberLogBytesDesc = prometheus.NewDesc("arbe_log_bytes_of_largest_member", "The same of the person or bot that wrote most in a house. The quota of members who are no owners is member_log_quota. At most five minutes old.", nil, nil)
+	databaseBytesDesc  = prometheus.NewDesc("arbe_database_bytes", "Bytes that the database takes on its disk. At most five minutes old.", nil, nil)
 )
 
 // Describe and Collect make it a [prometheus.Collector].
 func (*stored) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{artifactBytesDesc, databaseBytesDesc, logBytesDesc, mostLogBytesDesc} {
+	for _, d := range []*prometheus.Desc{artifactBytesDesc, databaseBytesDesc, logBytesDesc, mostLogBytesDesc, memberLogBytesDesc} {
 		to <- d
 	}
 }
@@ -360,15 +361,16 @@ func (s *stored) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.NewInvalidMetric(artifactBytesDesc, db.Explain(err))
 			return
 		}
-		all, most, err := s.dispatcher.LogBytes(ctx)
+		all, most, member, err := s.dispatcher.LogBytes(ctx)
 		if err != nil {
 			to <- prometheus.NewInvalidMetric(logBytesDesc, err)
 			return
 		}
-		s.logs, s.mostLogs, s.measured = float64(all), float64(most), time.Now()
+		s.logs, s.mostLogs, s.memberLogs, s.measured = float64(all), float64(most), float64(member), time.Now()
 	}
 	to <- prometheus.MustNewConstMetric(artifactBytesDesc, prometheus.GaugeValue, s.artifacts)
 	to <- prometheus.MustNewConstMetric(logBytesDesc, prometheus.GaugeValue, s.logs)
 	to <- prometheus.MustNewConstMetric(mostLogBytesDesc, prometheus.GaugeValue, s.mostLogs)
+	to <- prometheus.MustNewConstMetric(memberLogBytesDesc, prometheus.GaugeValue, s.memberLogs)
 	to <- prometheus.MustNewConstMetric(databaseBytesDesc, prometheus.GaugeValue, s.all)
 }

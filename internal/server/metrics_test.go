@@ -100,7 +100,7 @@ func TestMetrics(t *testing.T) {
 				t.Errorf("there is no line %s", line)
 			}
 		}
-		for _, name := range []string{"arbe_artifact_bytes", "arbe_database_bytes", "arbe_log_bytes", "arbe_log_bytes_of_largest_house"} {
+		for _, name := range []string{"arbe_artifact_bytes", "arbe_database_bytes", "arbe_log_bytes", "arbe_log_bytes_of_largest_house", "arbe_log_bytes_of_largest_member"} {
 			if !regexp.MustCompile(`(?m)^` + name + ` [0-9]`).MatchString(text) {
 				t.Errorf("there is no %s", name)
 			}

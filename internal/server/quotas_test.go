@@ -30,6 +30,9 @@ func TestQuotasWithoutSettings(t *testing.T) {
 	if c.ArtifactQuota != 10<<30 || c.PersonArtifactQuota != 30<<30 {
 		t.Errorf("artifacts of a house may have %d bytes, and of a person %d", c.ArtifactQuota, c.PersonArtifactQuota)
 	}
+	if c.LogQuota != 20<<30 || c.MemberLogQuota != 10<<30 {
+		t.Errorf("logs of a house may have %d bytes, and of a member %d", c.LogQuota, c.MemberLogQuota)
+	}
 	if c.HousesPerPerson != 10 {
 		t.Errorf("%d houses may belong to a person", c.HousesPerPerson)
 	}

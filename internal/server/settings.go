@@ -77,6 +77,7 @@ var Settings = slices.Concat(
 		setting.Size("artifact_max_size", mebibytes(artifact.DefaultMaxSize), "maximum size of an artifact", func(c *Config) *int64 { return &c.ArtifactMaxSize }),
 		setting.Size("artifact_quota", mebibytes(artifact.DefaultQuota), "maximum size of all artifacts of a house", func(c *Config) *int64 { return &c.ArtifactQuota }),
 		setting.Size("log_quota", mebibytes(dispatch.DefaultLogQuota), "maximum size of all logs of a house in the database; beyond it, nothing new can be said in the house", func(c *Config) *int64 { return &c.LogQuota }),
+		setting.Size("member_log_quota", mebibytes(dispatch.DefaultMemberLogQuota), "maximum size of what one person or bot, other than an owner, writes of these logs; beyond it, they can say nothing new in the house", func(c *Config) *int64 { return &c.MemberLogQuota }),
 		setting.Size("person_artifact_quota", mebibytes(artifact.DefaultPersonQuota), "maximum size of all artifacts of the houses of one person", func(c *Config) *int64 { return &c.PersonArtifactQuota }),
 		setting.Size("spool_size", mebibytes(command.DefaultSpoolSize), "maximum size of running commands' output on this server's disk", func(c *Config) *int64 { return &c.SpoolSize }),
 		setting.Duration("audit_keep", "9600h", "how long the audit logs of houses keep an event", func(c *Config) *time.Duration { return &c.AuditKeep }),

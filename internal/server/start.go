@@ -248,7 +248,7 @@ func (p *starting) startDispatcher(ctx context.Context) (err error) {
 	p.turns = botTurns(p.database, p.bots, p.houses, p.models, p.providers, p.cfg)
 	p.turns.Observe = p.metrics.work.turn
 	p.dispatcher, err = dispatch.Start(ctx, dispatch.Config{
-		DB: p.database, Log: p.log, Threads: p.threads, Boxes: p.boxes, Logger: p.logger, Limits: p.cfg.Work, LogQuota: p.cfg.LogQuota,
+		DB: p.database, Log: p.log, Threads: p.threads, Boxes: p.boxes, Logger: p.logger, Limits: p.cfg.Work, LogQuota: p.cfg.LogQuota, MemberLogQuota: p.cfg.MemberLogQuota,
 		Artifacts: p.artifacts, Secrets: p.secrets, SpoolDir: p.dir.join("spool"), SpoolSize: p.cfg.SpoolSize, EndCommands: p.cfg.ownsDatabase(),
 		Fetch: p.cfg.Fetch, Runs: p.runs(), ObserveCommand: p.metrics.work.command,
 		Bots: p.turns, Rosters: p.bots, Mentions: p.inboxes,

@@ -726,9 +726,14 @@ type HouseLogs struct {
 	Bytes int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// The quota of bytes, which the operator sets. When it is reached, nothing new can be said in the house (resource_exhausted),
 	// while work that has begun ends as usual.
-	BytesLimit    int64 `protobuf:"varint,3,opt,name=bytes_limit,json=bytesLimit,proto3" json:"bytes_limit,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	BytesLimit int64 `protobuf:"varint,3,opt,name=bytes_limit,json=bytesLimit,proto3" json:"bytes_limit,omitempty"`
+	// What the caller wrote of the entries, with the results of their commands, in bytes.
+	MemberBytes int64 `protobuf:"varint,4,opt,name=member_bytes,json=memberBytes,proto3" json:"member_bytes,omitempty"`
+	// The quota of these bytes, which the operator sets. When it is reached, the caller can say nothing new in the house
+	// (resource_exhausted). 0 for an owner of the house, whom only bytes_limit limits.
+	MemberBytesLimit int64 `protobuf:"varint,5,opt,name=member_bytes_limit,json=memberBytesLimit,proto3" json:"member_bytes_limit,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *HouseLogs) Reset() {
@@ -778,6 +783,20 @@ func (x *HouseLogs) GetBytes() int64 {
 func (x *HouseLogs) GetBytesLimit() int64 {
 	if x != nil {
 		return x.BytesLimit
+	}
+	return 0
+}
+
+func (x *HouseLogs) GetMemberBytes() int64 {
+	if x != nil {
+		return x.MemberBytes
+	}
+	return 0
+}
+
+func (x *HouseLogs) GetMemberBytesLimit() int64 {
+	if x != nil {
+		return x.MemberBytesLimit
 	}
 	return 0
 }
@@ -3029,12 +3048,14 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
 	"used_today\x18\x02 \x01(\v2\x13.arbe.v1.HouseUsageR\tusedToday\x123\n" +
 	"\apreview\x18\x03 \x01(\v2\x19.arbe.v1.RetentionPreviewR\apreview\x12&\n" +
-	"\x04logs\x18\x04 \x01(\v2\x12.arbe.v1.HouseLogsR\x04logs\"\\\n" +
+	"\x04logs\x18\x04 \x01(\v2\x12.arbe.v1.HouseLogsR\x04logs\"\xad\x01\n" +
 	"\tHouseLogs\x12\x18\n" +
 	"\aentries\x18\x01 \x01(\x03R\aentries\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x1f\n" +
 	"\vbytes_limit\x18\x03 \x01(\x03R\n" +
-	"bytesLimit\"q\n" +
+	"bytesLimit\x12!\n" +
+	"\fmember_bytes\x18\x04 \x01(\x03R\vmemberBytes\x12,\n" +
+	"\x12member_bytes_limit\x18\x05 \x01(\x03R\x10memberBytesLimit\"q\n" +
 	"\x10RetentionPreview\x12\x18\n" +
 	"\athreads\x18\x01 \x01(\x03R\athreads\x12\x1c\n" +
 	"\tartifacts\x18\x02 \x01(\x03R\tartifacts\x12%\n" +
