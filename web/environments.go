@@ -97,7 +97,14 @@ func valuesOf(e *arbev1.Environment) map[string]string {
 	}
 	for _, g := range c.GetGit() {
 		line := g.GetHost() + "=" + g.GetSecret()
-		for _, part := range append([]string{g.GetUser()}, g.GetHostKeys()...) {
+		parts := append([]string{g.GetUser()}, g.GetHostKeys()...)
+		if g.GetGithubApp() != "" {
+			parts = append(parts, "app:"+g.GetGithubApp())
+		}
+		if g.GetGithubApi() != "" {
+			parts = append(parts, "api:"+g.GetGithubApi())
+		}
+		for _, part := range parts {
 			if part != "" {
 				line += "=" + part
 			}
@@ -176,6 +183,10 @@ func recipeOf(r *http.Request) (values map[string]string, config *arbev1.Environ
 			switch {
 			case strings.HasPrefix(part, "SHA256:"):
 				made.HostKeys = append(made.HostKeys, part)
+			case strings.HasPrefix(part, "app:"):
+				made.GithubApp = strings.TrimPrefix(part, "app:")
+			case strings.HasPrefix(part, "api:"):
+				made.GithubApi = strings.TrimPrefix(part, "api:")
 			case part != "":
 				made.User = part
 			}

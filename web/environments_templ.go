@@ -304,7 +304,7 @@ func environmentPage(v environmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("git", "Git credentials", v.Values["git"], "Secrets that open private repositories, such as github.com=GITHUB_TOKEN. Git in a sandbox uses them and never sees them. A private key is used by ssh: git.example.com=DEPLOY_KEY=SHA256:… with the fingerprint of the host's key.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("git", "Git credentials", v.Values["git"], "Secrets that open private repositories, such as github.com=GITHUB_TOKEN. Git in a sandbox uses them and never sees them. A private key is used by ssh: git.example.com=DEPLOY_KEY=SHA256:… with the fingerprint of the host's key. For a GitHub App, the secret is the App's private key: github.com=APP_KEY=app:123456 with the App ID; for GitHub Enterprise, also =api:https://… if its API is not at https://HOST/api/v3. Only owners may add an App.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -30,8 +30,12 @@ func envCreate(a *app) *cobra.Command {
 			"\n" +
 			"--git HOST=SECRET opens private repositories at a host with a token: git in sandboxes uses it through the server, and\n" +
 			"no program there ever sees it. A secret that is a private key is used by ssh, as the user git or HOST=SECRET=USER. The host\n" +
-			"is known by its key: --git git.example.com=DEPLOY_KEY=SHA256:…, as ssh-keygen -lf shows it; github.com's are known.",
+			"is known by its key: --git git.example.com=DEPLOY_KEY=SHA256:…, as ssh-keygen -lf shows it; github.com's are known.\n" +
+			"For a GitHub App, the secret is the App's private key: --git github.com=APP_KEY=app:APP_ID. The server makes tokens with\n" +
+			"it that open one repository each and live for an hour. For GitHub Enterprise, =api:URL names an API that is not at\n" +
+			"https://HOST/api/v3.",
 		Example: "  arbe env create --repo https://github.com/octocat/hello-world --git github.com=GITHUB_TOKEN\n" +
+			"  arbe env create --repo https://github.com/octocat/private --git github.com=APP_KEY=app:123456\n" +
 			"  arbe env create go --image golang:1.26 --repo https://github.com/octocat/hello-world\n" +
 			"  arbe env show go | sed s/1.26/1.25/ | arbe env create go-old --from -",
 		Args: takes(0, 1, "at most one name"),
@@ -65,7 +69,7 @@ func envCreate(a *app) *cobra.Command {
 	f.StringVar(&flags.Setup, "setup", "", "shell script that runs once in a new sandbox")
 	f.StringVar(&flags.Start, "start", "", "shell script that runs each time a sandbox has started")
 	f.StringVar(&flags.Directory, "directory", "", "where commands start, below the working tree")
-	f.StringArrayVar(&git, "git", nil, "secret that opens repositories at a host, HOST=SECRET[=USER][=SHA256:…] (repeatable)")
+	f.StringArrayVar(&git, "git", nil, "secret that opens repositories at a host, HOST=SECRET[=USER][=SHA256:…][=app:ID][=api:URL] (repeatable)")
 	f.StringArrayVar(&flags.Secrets, "secret", nil, "secret that commands receive as an environment variable, or with NAME=FILE as the file /run/secrets/FILE whose path is in the variable; NAME? may be missing (repeatable)")
 	f.StringVar(&flags.Egress.Mode, "egress", "", "which hosts of the internet sandboxes reach: none, listed or open (default: package registries, GitHub, and --allow)")
 	f.StringArrayVar(&flags.Egress.Hosts, "allow", nil, "another host that sandboxes reach: example.com, example.com:22 or *.example.com (repeatable)")
@@ -90,6 +94,10 @@ func (flags *recipe) over(file *environmentFile, git []string) error {
 				made.Secret = part
 			case strings.HasPrefix(part, "SHA256:"):
 				made.HostKeys = append(made.HostKeys, part)
+			case strings.HasPrefix(part, "app:"):
+				made.App = strings.TrimPrefix(part, "app:")
+			case strings.HasPrefix(part, "api:"):
+				made.API = strings.TrimPrefix(part, "api:")
 			default:
 				made.User = part
 			}

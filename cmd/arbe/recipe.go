@@ -49,6 +49,8 @@ type recipeGit struct {
 	Secret   string   `json:"secret" yaml:"secret"`
 	User     string   `json:"user,omitempty" yaml:"user,omitempty"`
 	HostKeys []string `json:"host_keys,omitempty" yaml:"host_keys,omitempty,flow"`
+	App      string   `json:"github_app,omitempty" yaml:"github_app,omitempty"`
+	API      string   `json:"github_api,omitempty" yaml:"github_api,omitempty"`
 }
 
 type recipeEgress struct {
@@ -90,7 +92,7 @@ func recipeOf(c *arbev1.EnvironmentConfig) recipe {
 		r.Repositories = append(r.Repositories, recipeRepository{repo.GetUrl(), repo.GetRef(), repo.GetDepth(), repo.GetFolder()})
 	}
 	for _, g := range c.GetGit() {
-		r.Git = append(r.Git, recipeGit{g.GetHost(), g.GetSecret(), g.GetUser(), g.GetHostKeys()})
+		r.Git = append(r.Git, recipeGit{g.GetHost(), g.GetSecret(), g.GetUser(), g.GetHostKeys(), g.GetGithubApp(), g.GetGithubApi()})
 	}
 	if l.GetCommandTimeout() != nil {
 		r.Limits.CommandTimeout = l.GetCommandTimeout().AsDuration().String()
@@ -129,7 +131,7 @@ func (r recipe) config() (*arbev1.EnvironmentConfig, error) {
 		c.Repositories = append(c.Repositories, &arbev1.Repository{Url: repo.URL, Ref: repo.Ref, Depth: repo.Depth, Folder: repo.Folder})
 	}
 	for _, g := range r.Git {
-		c.Git = append(c.Git, &arbev1.GitCredential{Host: g.Host, Secret: g.Secret, User: g.User, HostKeys: g.HostKeys})
+		c.Git = append(c.Git, &arbev1.GitCredential{Host: g.Host, Secret: g.Secret, User: g.User, HostKeys: g.HostKeys, GithubApp: g.App, GithubApi: g.API})
 	}
 	if e := r.Egress; e.Mode != "" || len(e.Sets) > 0 || len(e.Hosts) > 0 {
 		c.Egress = &arbev1.Egress{Mode: e.Mode, Sets: e.Sets, Hosts: e.Hosts}

@@ -9,6 +9,12 @@ select * from environments where id = @id;
 -- name: LockEnvironment :one
 select * from environments where id = @id for update;
 
+-- name: GitHubAppSecrets :many
+-- Those of some names that environments bind as private keys of GitHub Apps.
+select distinct (g ->> 'secret')::text as secret from environments e cross join lateral jsonb_path_query(e.config, '$.git[*]') g
+where e.house_id = @house_id and g ->> 'github_app' <> '' and g ->> 'secret' = any(@names::text[])
+order by 1;
+
 -- name: ListEnvironments :many
 select * from environments
 where house_id = @house_id and (created_at, id) > (@after_time::timestamptz, @after_id::text)

@@ -114,6 +114,33 @@ func (q *Queries) GetSandbox(ctx context.Context, db DBTX, id string) (Sandbox, 
 	return i, err
 }
 
+const gitHubAppSecrets = `-- name: GitHubAppSecrets :many
+select distinct (g ->> 'secret')::text as secret from environments e cross join lateral jsonb_path_query(e.config, '$.git[*]') g
+where e.house_id = $1 and g ->> 'github_app' <> '' and g ->> 'secret' = any($2::text[])
+order by 1
+`
+
+// Those of some names that environments bind as private keys of GitHub Apps.
+func (q *Queries) GitHubAppSecrets(ctx context.Context, db DBTX, houseID string, names []string) ([]string, error) {
+	rows, err := db.Query(ctx, gitHubAppSecrets, houseID, names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var secret string
+		if err := rows.Scan(&secret); err != nil {
+			return nil, err
+		}
+		items = append(items, secret)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const hasSecret = `-- name: HasSecret :one
 select has_secret($1)::boolean
 `

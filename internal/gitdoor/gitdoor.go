@@ -9,7 +9,8 @@
 // There is no LFS. A host answers its requests with the headers that fetch the files, and those hold a credential: the
 // one that the door has added, or one that the host makes for the purpose. Either would enter the sandbox.
 //
-// A credential that is a private key is used by ssh; see ssh.go. A host's key is checked before anything is sent.
+// A credential that is a private key is used by ssh; see ssh.go. A host's key is checked before anything is sent. If the private key is
+// that of a GitHub App, the door makes tokens with it; see app.go.
 package gitdoor
 
 import (
@@ -53,6 +54,8 @@ type Credential struct {
 	User, Password string
 	// HostKeys are the fingerprints (SHA256:…) of the keys that the host shows by ssh.
 	HostKeys []string
+	// App is the GitHub App of which Password is the private key.
+	App App
 }
 
 // Config configures [New]. Credential and Dial are required.
@@ -64,6 +67,10 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Authorities sign the certificates of hosts. Defaults to the machine's.
 	Authorities *x509.CertPool
+	// Redact is called with each token that the door makes, so that logs leave it out. Defaults to nothing.
+	Redact func(value []byte)
+	// Now defaults to the machine's clock.
+	Now func() time.Time
 	// Logger defaults to none.
 	Logger *slog.Logger
 }
@@ -72,28 +79,36 @@ type Config struct {
 type Door struct {
 	config Config
 	client *http.Client
+	api    *http.Client
+	tokens tokens
 	crowd  httpd.Crowd
 }
 
 // New returns a door.
 func New(c Config) *Door {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	return &Door{config: c, client: &http.Client{
-		Transport: &http.Transport{
-			DialContext: c.Dial, TLSClientConfig: &tls.Config{RootCAs: c.Authorities}, TLSHandshakeTimeout: 15 * time.Second,
-			ResponseHeaderTimeout: answerTimeout, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4, MaxResponseHeaderBytes: 64 << 10,
-			DisableCompression: true, // forward the bytes unchanged
-			Proxy:              nil,  // Dial handles it
-			ForceAttemptHTTP2:  true,
-		},
-		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	transport := &http.Transport{
+		DialContext: c.Dial, TLSClientConfig: &tls.Config{RootCAs: c.Authorities}, TLSHandshakeTimeout: 15 * time.Second,
+		ResponseHeaderTimeout: answerTimeout, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4, MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression: true, // forward the bytes unchanged
+		Proxy:              nil,  // Dial handles it
+		ForceAttemptHTTP2:  true,
+	}
+	never := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Door{
+		config: c, tokens: tokens{now: c.Now, held: map[grant]token{}, making: map[grant]chan struct{}{}},
+		api: &http.Client{Transport: transport, CheckRedirect: never},
+		client: &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			// The credential is only for this host and for git.
 			if _, err := targetOf(r.Method, r.URL.Path, r.URL.Query()); err != nil || r.URL.Scheme != "https" || r.URL.Host != via[0].URL.Host || len(via) > maxRedirects {
 				return http.ErrUseLastResponse
 			}
 			return nil
-		},
-	}}
+		}},
+	}
 }
 
 // Serves reports whether a request is for this door.
@@ -142,30 +157,19 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment s
 	}
 	ctx, stop := context.WithTimeout(r.Context(), maxTime)
 	defer stop()
-	if c.isKey() {
+	if c.isKey() && c.App.ID == "" {
 		return d.passSSH(ctx, w, r, host, target, c)
 	}
 	target.Path = strings.Replace(target.Path, "/"+sandbox.GitRoot, "/", 1)
 	target.Scheme, target.Host = "https", host
-	ask, err := http.NewRequestWithContext(ctx, r.Method, target.String(), r.Body)
+	answer, err := d.ask(ctx, r, target, c)
 	if err != nil {
 		return err
 	}
-	if ask.ContentLength = r.ContentLength; r.ContentLength == 0 {
-		ask.Body = nil
-	}
-	for _, name := range passedOn {
-		if value := r.Header.Get(name); value != "" {
-			ask.Header.Set(name, value)
-		}
-	}
-	ask.SetBasicAuth(cmp.Or(c.User, sandbox.DefaultGitUser), c.Password)
-	answer, err := d.client.Do(ask)
-	if err != nil {
-		return unreachable(host, "https", err)
-	}
 	defer answer.Body.Close()
 	switch {
+	case answer.StatusCode == http.StatusUnauthorized && c.App.ID != "":
+		return fault.Newf(fault.Forbidden, "try again; if it stays, check the App's installation at GitHub", "%s refuses a token of the GitHub App %s", host, c.App.ID)
 	case answer.StatusCode == http.StatusUnauthorized:
 		return fault.Newf(fault.Forbidden, "give the secret a new value with: arbe secret set", "%s refuses the credential of this environment", host)
 	case answer.StatusCode >= 300 && answer.StatusCode < 400:
@@ -180,6 +184,55 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment s
 	w.WriteHeader(answer.StatusCode)
 	_, _ = io.Copy(flushing{w, http.NewResponseController(w)}, answer.Body) // git notices an incomplete answer
 	return nil
+}
+
+// ask asks a host by https, with a credential.
+func (d *Door) ask(ctx context.Context, r *http.Request, target *url.URL, c Credential) (*http.Response, error) {
+	if c.App.ID == "" {
+		return d.askWith(ctx, r, target, cmp.Or(c.User, sandbox.DefaultGitUser), c.Password)
+	}
+	g, err := grantOf(c, target.Host, target)
+	if err != nil {
+		return nil, err
+	}
+	for again := false; ; again = true {
+		value, err := d.tokenOf(ctx, g, c.Password)
+		if err != nil {
+			return nil, err
+		}
+		answer, err := d.askWith(ctx, r, target, sandbox.DefaultGitUser, value)
+		if err != nil || answer.StatusCode != http.StatusUnauthorized {
+			return answer, err
+		}
+		// The token was revoked, or the clock is wrong. A body cannot be sent twice; git begins each exchange without one.
+		d.tokens.drop(g, value)
+		if again || r.ContentLength != 0 {
+			return answer, nil
+		}
+		answer.Body.Close()
+	}
+}
+
+// askWith asks a host by https, with a user name and a password.
+func (d *Door) askWith(ctx context.Context, r *http.Request, target *url.URL, user, password string) (*http.Response, error) {
+	ask, err := http.NewRequestWithContext(ctx, r.Method, target.String(), r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if ask.ContentLength = r.ContentLength; r.ContentLength == 0 {
+		ask.Body = nil
+	}
+	for _, name := range passedOn {
+		if value := r.Header.Get(name); value != "" {
+			ask.Header.Set(name, value)
+		}
+	}
+	ask.SetBasicAuth(user, password)
+	answer, err := d.client.Do(ask)
+	if err != nil {
+		return nil, unreachable(target.Host, "https", err)
+	}
+	return answer, nil
 }
 
 // unreachable is the error for a host to which there is no connection. It leaves out the cause, which may have addresses of the

@@ -289,7 +289,7 @@ func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
 		config.Repositories = append(config.Repositories, &arbev1.Repository{Url: repo.URL, Ref: repo.Ref, Depth: int32(repo.Depth), Folder: repo.Folder})
 	}
 	for _, c := range r.Git {
-		config.Git = append(config.Git, &arbev1.GitCredential{Host: c.Host, Secret: c.Secret, User: c.User, HostKeys: c.HostKeys})
+		config.Git = append(config.Git, &arbev1.GitCredential{Host: c.Host, Secret: c.Secret, User: c.User, HostKeys: c.HostKeys, GithubApp: c.GitHubApp, GithubApi: c.GitHubAPI})
 	}
 	if r.Limits.Idle > 0 {
 		config.Limits.Idle = durationpb.New(r.Limits.Idle)
@@ -312,14 +312,16 @@ func recipe(c *arbev1.EnvironmentConfig) sandbox.Recipe {
 		Repositories: each(c.GetRepositories(), func(r *arbev1.Repository) sandbox.Repository {
 			return sandbox.Repository{URL: r.GetUrl(), Ref: r.GetRef(), Depth: int(r.GetDepth()), Folder: r.GetFolder()}
 		}),
-		Git: each(c.GetGit(), func(g *arbev1.GitCredential) sandbox.GitCredential {
-			return sandbox.GitCredential{Host: g.GetHost(), Secret: g.GetSecret(), User: g.GetUser(), HostKeys: g.GetHostKeys()}
-		}),
+		Git: each(c.GetGit(), gitCredential),
 		Limits: sandbox.Limits{MemoryMB: int(l.GetMemoryMb()), DiskMB: int(l.GetDiskMb()), PIDs: int(l.GetPids()), CPUs: l.GetCpus(),
 			Idle: l.GetIdle().AsDuration()},
 		CommandTimeout: l.GetCommandTimeout().AsDuration(),
 		Egress:         egress.Policy{Mode: egress.Mode(c.GetEgress().GetMode()), Sets: c.GetEgress().GetSets(), Hosts: c.GetEgress().GetHosts()},
 	}
+}
+
+func gitCredential(g *arbev1.GitCredential) sandbox.GitCredential {
+	return sandbox.GitCredential{Host: g.GetHost(), Secret: g.GetSecret(), User: g.GetUser(), HostKeys: g.GetHostKeys(), GitHubApp: g.GetGithubApp(), GitHubAPI: g.GetGithubApi()}
 }
 
 func wireAPIKey(k auth.APIKey) *arbev1.APIKey {

@@ -42,11 +42,20 @@ func (s *environmentService) mayBind(ctx context.Context, scope db.Scope, was sa
 			fresh = append(fresh, b.GetName())
 		}
 	}
-	for _, g := range c.GetGit() {
-		if !slices.ContainsFunc(was.Git, func(bound sandbox.GitCredential) bool {
-			return bound.Host == g.GetHost() && bound.Secret == g.GetSecret()
+	for _, g := range each(c.GetGit(), gitCredential) {
+		if slices.ContainsFunc(was.Git, func(bound sandbox.GitCredential) bool {
+			return bound.Host == g.Host && bound.Secret == g.Secret && bound.GitHubApp == g.GitHubApp && bound.GitHubAPI == g.GitHubAPI
 		}) {
-			fresh = append(fresh, g.GetSecret())
+			continue
+		}
+		if fresh = append(fresh, g.Secret); g.GitHubApp == "" {
+			continue
+		}
+		// Whoever names the API receives claims, which open all repositories of the App.
+		if _, err := s.Auth.Authorize(ctx, auth.Own, auth.House(scope.House)); fault.CodeOf(err) == fault.Forbidden {
+			return fault.New(fault.Forbidden, "git: only owners may add a GitHub App, or change it", "ask an owner of the house")
+		} else if err != nil {
+			return err
 		}
 	}
 	if len(fresh) == 0 {

@@ -38,12 +38,17 @@ func TestEnvironment(t *testing.T) {
 		Secrets:      []*arbev1.SecretBinding{{Name: "TOKEN"}, {Name: "OPTIONAL", Optional: true}, {Name: "KUBECONFIG", Optional: true, File: "kube.yaml"}},
 		Egress:       &arbev1.Egress{Mode: "listed", Sets: []string{"npm"}, Hosts: []string{"example.com:22"}},
 		Repositories: []*arbev1.Repository{{Url: "https://example.com/b", Ref: "v1", Depth: 3, Folder: "lib/b"}},
-		Git:          []*arbev1.GitCredential{{Host: "example.com:8443", Secret: "TOKEN", User: "ada", HostKeys: []string{"SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU"}}},
-		Start:        "make run &", Directory: "a", Labels: map[string]string{"team": "web"},
+		Git: []*arbev1.GitCredential{
+			{Host: "example.com:8443", Secret: "TOKEN", User: "ada", HostKeys: []string{"SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU"}},
+			{Host: "git.example.com", Secret: "APP_KEY", GithubApp: "4711", GithubApi: "https://git.example.com/api/v3"},
+		},
+		Start: "make run &", Directory: "a", Labels: map[string]string{"team": "web"},
 	}
 
 	t.Run("keeps its whole recipe", func(t *testing.T) {
-		for _, m := range []proto.Message{recipe, recipe.Limits, recipe.Repositories[0], recipe.Git[0], recipe.Secrets[2]} {
+		git := proto.CloneOf(recipe.Git[0])
+		proto.Merge(git, recipe.Git[1]) // an App has other fields than a user
+		for _, m := range []proto.Message{recipe, recipe.Limits, recipe.Repositories[0], git, recipe.Secrets[2]} {
 			for i, fields := 0, m.ProtoReflect().Descriptor().Fields(); i < fields.Len(); i++ {
 				if field := fields.Get(i); !m.ProtoReflect().Has(field) {
 					t.Errorf("the recipe of this test has no %s: set it", field.FullName())
@@ -137,4 +142,48 @@ func TestEnvironment(t *testing.T) {
 		_, err := get(t, made.Id)
 		refused(t, err, connect.CodeNotFound)
 	})
+}
+
+// TestAGitHubAppIsTheOwners: its key opens every repository where it is installed, and whoever names its API receives claims.
+func TestAGitHubAppIsTheOwners(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada, cyd := b.ada, b.cyd
+	const owners = "only owners may add a GitHub App"
+	app := func(change ...func(*arbev1.GitCredential)) *arbev1.EnvironmentConfig {
+		g := &arbev1.GitCredential{Host: "github.com", Secret: "APP_KEY", GithubApp: "4711"}
+		for _, c := range change {
+			c(g)
+		}
+		return &arbev1.EnvironmentConfig{Git: []*arbev1.GitCredential{g}}
+	}
+	create := func(p person, c *arbev1.EnvironmentConfig) error {
+		return errOf(p.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: ada.house.Id, Name: "with an app", Config: c}))
+	}
+	refused(t, create(cyd, app()), connect.CodePermissionDenied, owners)
+	made := ada.environment(t, "with an app", app())
+	update := func(p person, c *arbev1.EnvironmentConfig) error {
+		return errOf(p.Environments.UpdateEnvironment(t.Context(), &arbev1.UpdateEnvironmentRequest{Id: made.Id, Config: c}))
+	}
+	kept := app()
+	kept.Setup = "make"
+	must(t, update(cyd, kept))
+	for name, change := range map[string]func(*arbev1.GitCredential){
+		"API": func(g *arbev1.GitCredential) { g.GithubApi = "https://elsewhere.example.com" }, "host": func(g *arbev1.GitCredential) { g.Host = "elsewhere.example.com" },
+		"App": func(g *arbev1.GitCredential) { g.GithubApp = "12" }, "secret": func(g *arbev1.GitCredential) { g.Secret = "OTHER" },
+	} {
+		if err := update(cyd, app(change)); connect.CodeOf(err) != connect.CodePermissionDenied {
+			t.Errorf("a member changes the %s: %v", name, err)
+		}
+		must(t, update(ada, app(change)))
+		must(t, update(ada, app()))
+	}
+
+	const key = "the secret APP_KEY is a key of a GitHub App"
+	refused(t, errOf(cyd.Secrets.SetSecret(t.Context(), &arbev1.SetSecretRequest{HouseId: ada.house.Id, Name: "APP_KEY", Value: []byte("of a member")})), connect.CodePermissionDenied, key)
+	must(t, errOf(ada.Secrets.SetSecret(t.Context(), &arbev1.SetSecretRequest{HouseId: ada.house.Id, Name: "APP_KEY", Value: []byte("of an owner")})))
+	refused(t, errOf(cyd.Secrets.DeleteSecret(t.Context(), &arbev1.DeleteSecretRequest{HouseId: ada.house.Id, Name: "APP_KEY", Force: true})), connect.CodePermissionDenied, key)
+	refused(t, create(cyd, &arbev1.EnvironmentConfig{Secrets: []*arbev1.SecretBinding{{Name: "APP_KEY"}}}), connect.CodePermissionDenied, key)
+	refused(t, create(cyd, app(func(g *arbev1.GitCredential) { g.GithubApp = "" })), connect.CodePermissionDenied, key)
+	must(t, create(cyd, &arbev1.EnvironmentConfig{Secrets: []*arbev1.SecretBinding{{Name: "OTHER"}}}))
 }

@@ -95,12 +95,16 @@ func (s *secretService) authorizeSecret(ctx context.Context, house, name string)
 }
 
 // ownKeys reports whether the caller may decide about secrets with these names. Only an owner may decide about keys of
-// models and of providers of sandboxes.
+// models, of providers of sandboxes and of GitHub Apps.
 func (s Services) ownKeys(ctx context.Context, scope db.Scope, names ...string) error {
 	keys, err := s.Models.Keys(ctx, scope.House, names...)
 	kind := "models"
 	if err == nil && len(keys) == 0 {
 		keys, kind = s.Boxes.AccountKeys(names...), "a provider of sandboxes"
+	}
+	if err == nil && len(keys) == 0 {
+		kind = "a GitHub App"
+		keys, err = s.Boxes.AppKeys(ctx, scope, names...)
 	}
 	if err != nil || len(keys) == 0 {
 		return err

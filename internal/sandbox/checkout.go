@@ -131,10 +131,37 @@ func (r Recipe) checkGit() error {
 		if len(c.User) > 100 || strings.ContainsAny(c.User, ":\x00\n\r") {
 			return fault.New(fault.Invalid, field+"user: it is too long, or has characters that a user's name cannot have", "leave it out if the host needs none")
 		}
+		if err := c.checkApp(field); err != nil {
+			return err
+		}
 		if seen[c.Host] {
 			return fault.Newf(fault.Invalid, "name it once", "git: %s is there twice", c.Host)
 		}
 		seen[c.Host] = true
+	}
+	return nil
+}
+
+// appID is the form of the ids and client ids of GitHub Apps.
+var appID = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9.]{0,99}$`)
+
+// checkApp validates the fields of a GitHub App.
+func (c GitCredential) checkApp(field string) error {
+	if c.GitHubApp == "" {
+		if c.GitHubAPI != "" {
+			return fault.New(fault.Invalid, field+"github_api: it is only for a GitHub App", "give the App's id as github_app too")
+		}
+		return nil
+	}
+	if !appID.MatchString(c.GitHubApp) {
+		return fault.New(fault.Invalid, field+"github_app: it is not the id of a GitHub App", "write the App ID or the Client ID, as the App's page at GitHub shows it")
+	}
+	if c.User != "" || len(c.HostKeys) > 0 {
+		return fault.New(fault.Invalid, field+"github_app: an App needs neither a user nor host keys", "leave them out")
+	}
+	u, err := url.Parse(c.GitHubAPI)
+	if c.GitHubAPI != "" && (err != nil || len(c.GitHubAPI) > 300 || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
+		return fault.New(fault.Invalid, field+"github_api: it is not the base URL of an API", "write it as https://git.example.com/api/v3, or leave it out")
 	}
 	return nil
 }

@@ -73,6 +73,16 @@ func (e *Environments) GitCredential(ctx context.Context, scope db.Scope, id, ho
 	return GitCredential{}, fault.Newf(fault.Forbidden, "add the host to git in: arbe env edit "+id, "the environment has no credential for repositories at %s", host)
 }
 
+// AppKeys returns those of some names that belong to secrets with private keys of GitHub Apps, whether they are set or not. Callers
+// let only owners set, delete or bind them.
+func (e *Environments) AppKeys(ctx context.Context, scope db.Scope, names ...string) (keys []string, err error) {
+	err = e.db.In(ctx, scope, func(tx pgx.Tx) error {
+		keys, err = e.q.GitHubAppSecrets(ctx, tx, scope.House, names)
+		return err
+	})
+	return keys, err
+}
+
 // ListEnvironments returns up to limit environments of the scope's house after a cursor, oldest first.
 func (e *Environments) ListEnvironments(ctx context.Context, scope db.Scope, after db.Cursor, limit int) (list []Environment, err error) {
 	err = e.db.In(ctx, scope, func(tx pgx.Tx) error {

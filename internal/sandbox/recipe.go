@@ -136,4 +136,10 @@ type GitCredential struct {
 	// HostKeys are the fingerprints (SHA256:…) of the keys that the host may present by ssh. Defaults to the keys of
 	// well-known hosts that the server knows.
 	HostKeys []string `json:"host_keys,omitempty"`
+	// GitHubApp is the id or client id of a GitHub App. The secret is then the App's private key, with which the server makes tokens
+	// that live for an hour. Without it, a private key is used by ssh.
+	GitHubApp string `json:"github_app,omitempty"`
+	// GitHubAPI is the base URL of the API for the App. Defaults to https://api.github.com for github.com, and to
+	// https://HOST/api/v3 for others.
+	GitHubAPI string `json:"github_api,omitempty"`
 }

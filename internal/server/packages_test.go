@@ -33,6 +33,7 @@ var below = map[string]string{
 	"internal/blob/…":                     "blob, fault",
 	"internal/command/…":                  "command, sandbox, sandbox/local, secret, stream, thread, entry, db, fault",
 	"internal/door/…":                     "proto, proto/arbe, fault",
+	"internal/gitdoor/gitdoortest":        "",
 	"internal/harness/…":                  "harness, entry",
 	"internal/harness/all":                "harness, harness/acp, harness/claude, harness/codex, harness/pi",
 	"internal/harness/harnesstest":        "harness, entry, model/modeltest",

@@ -299,7 +299,7 @@ func (p *starting) gitDoor() (*gitdoor.Door, error) {
 		return nil, err
 	}
 	return gitdoor.New(gitdoor.Config{
-		Dial: egress.ThroughProxy(outbound.Dialer(private.Allows)), Authorities: p.cfg.GitAuthorities, Logger: p.logger,
+		Dial: egress.ThroughProxy(outbound.Dialer(private.Allows)), Authorities: p.cfg.GitAuthorities, Redact: p.known.Add, Logger: p.logger,
 		Credential: func(ctx context.Context, house, environment, host string) (c gitdoor.Credential, err error) {
 			if p.cfg.maxima().Egress == egress.None {
 				return c, fault.New(fault.Forbidden, "the operator of this server allows sandboxes no host of the internet", "ask the operator")
@@ -312,7 +312,8 @@ func (p *starting) gitDoor() (*gitdoor.Door, error) {
 			if fault.CodeOf(err) == fault.NotFound {
 				err = fault.Newf(fault.Precondition, "set it with: arbe secret set "+bound.Secret, "the house has no secret %s, which opens repositories at %s", bound.Secret, host)
 			}
-			return gitdoor.Credential{User: bound.User, Password: value, HostKeys: bound.HostKeys}, err
+			app := gitdoor.App{ID: bound.GitHubApp, API: bound.GitHubAPI}
+			return gitdoor.Credential{User: bound.User, Password: value, HostKeys: bound.HostKeys, App: app}, err
 		},
 	}), nil
 }

@@ -351,7 +351,13 @@ type GitCredential struct {
 	// The user name. Empty means a name that hosts accept with a token, or "git" for SSH.
 	User string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	// For SSH, the fingerprints (SHA256:…) of the host's keys. Arbe knows those of github.com.
-	HostKeys      []string `protobuf:"bytes,4,rep,name=host_keys,json=hostKeys,proto3" json:"host_keys,omitempty"`
+	HostKeys []string `protobuf:"bytes,4,rep,name=host_keys,json=hostKeys,proto3" json:"host_keys,omitempty"`
+	// For a GitHub App, its App ID or Client ID. The secret then has the App's private key. For each repository, the server makes tokens
+	// that open its contents only and live for an hour. Only owners may add this or change it, or the secret.
+	GithubApp string `protobuf:"bytes,5,opt,name=github_app,json=githubApp,proto3" json:"github_app,omitempty"`
+	// For a GitHub App, the base URL of the API. Empty means https://api.github.com for github.com, and https://HOST/api/v3 for other
+	// hosts (GitHub Enterprise Server).
+	GithubApi     string `protobuf:"bytes,6,opt,name=github_api,json=githubApi,proto3" json:"github_api,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -412,6 +418,20 @@ func (x *GitCredential) GetHostKeys() []string {
 		return x.HostKeys
 	}
 	return nil
+}
+
+func (x *GitCredential) GetGithubApp() string {
+	if x != nil {
+		return x.GithubApp
+	}
+	return ""
+}
+
+func (x *GitCredential) GetGithubApi() string {
+	if x != nil {
+		return x.GithubApi
+	}
+	return ""
 }
 
 // Egress determines which internet hosts a sandbox may reach by TCP. No mode allows addresses that are not public.
@@ -1548,14 +1568,18 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01\x18\xd0\x0fR\x03url\x12\x1a\n" +
 	"\x03ref\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x03ref\x12\x1d\n" +
 	"\x05depth\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x05depth\x12 \n" +
-	"\x06folder\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06folder\"\x9c\x01\n" +
+	"\x06folder\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06folder\"\xed\x01\n" +
 	"\rGitCredential\x12\x1e\n" +
 	"\x04host\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x84\x02R\x04host\x12!\n" +
 	"\x06secret\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x06secret\x12\x1b\n" +
 	"\x04user\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18dR\x04user\x12+\n" +
 	"\thost_keys\x18\x04 \x03(\tB\x0e\xbaH\v\x92\x01\b\x10\n" +
-	"\"\x04r\x02\x18<R\bhostKeys\"\x81\x01\n" +
+	"\"\x04r\x02\x18<R\bhostKeys\x12&\n" +
+	"\n" +
+	"github_app\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18dR\tgithubApp\x12'\n" +
+	"\n" +
+	"github_api\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xac\x02R\tgithubApi\"\x81\x01\n" +
 	"\x06Egress\x12/\n" +
 	"\x04mode\x18\x01 \x01(\tB\x1b\xbaH\x18r\x16R\x00R\x04noneR\x06listedR\x04openR\x04mode\x12\x1c\n" +
 	"\x04sets\x18\x02 \x03(\tB\b\xbaH\x05\x92\x01\x02\x102R\x04sets\x12(\n" +
