@@ -117,3 +117,17 @@ func BenchmarkOutput(b *testing.B) {
 	}
 	o.close()
 }
+
+// BenchmarkBinaryOutput prints random bytes, most of which are no text.
+func BenchmarkBinaryOutput(b *testing.B) {
+	piece, random := make([]byte, 64<<10), rand.New(rand.NewPCG(1, 2))
+	for i := range piece {
+		piece[i] = byte(random.Uint32())
+	}
+	o := startOutput(func(int64, []byte) {})
+	b.SetBytes(int64(len(piece)))
+	for b.Loop() {
+		o.stdout.Write(piece)
+	}
+	o.close()
+}

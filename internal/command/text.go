@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 	"sync"
 	"unicode/utf8"
@@ -78,25 +79,41 @@ func (t *text) give(p []byte) {
 	_, _ = t.live.Write(p)
 }
 
-// appendText appends p as text. It makes one pass and no copy but the result, because binary output may be long.
+// appendText appends p as text. Binary output may be long and its bytes are hard to predict, so a byte that is not followed by
+// the rest of a character is converted by a table, without a branch.
 func appendText(text, p []byte) []byte {
-	for len(p) > 0 {
-		n := 0
-		for n < len(p) && p[n] < utf8.RuneSelf && p[n] != 0 {
-			n++
+	text = slices.Grow(text, utf8.UTFMax*len(p))
+	to, n := text[:cap(text)], len(text)
+	for i := 0; i < len(p); {
+		if c := p[i]; c < 0xC2 || i+1 == len(p) || utf8.RuneStart(p[i+1]) {
+			alone := textOf[c]
+			binary.LittleEndian.PutUint32(to[n:], uint32(alone))
+			n, i = n+int(alone>>32), i+1
+			continue
 		}
-		text, p = append(text, p[:n]...), p[n:]
-		if len(p) == 0 {
-			break
-		}
-		r, size := utf8.DecodeRune(p)
-		if r == 0 {
-			r = '\u2400'
-		}
-		text, p = utf8.AppendRune(text, r), p[size:] // for an invalid byte, r is U+FFFD and size is 1
+		r, size := utf8.DecodeRune(p[i:])
+		n, i = n+utf8.EncodeRune(to[n:], r), i+size // for an invalid byte, r is U+FFFD and size is 1
 	}
-	return text
+	return to[:n]
 }
+
+// textOf has for each byte the text of that byte alone, as the first bytes of a little-endian number, and their count above them.
+var textOf = func() (of [256]uint64) {
+	for c := range of {
+		r := utf8.RuneError
+		switch {
+		case c == 0:
+			r = '\u2400'
+		case c < utf8.RuneSelf:
+			r = rune(c)
+		}
+		for i, b := range []byte(string(r)) {
+			of[c] |= uint64(b) << (8 * i)
+		}
+		of[c] |= uint64(utf8.RuneLen(r)) << 32
+	}
+	return of
+}()
 
 // dropPartialEnd drops an incomplete character at the end.
 func dropPartialEnd(b []byte) []byte {
