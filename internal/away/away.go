@@ -7,26 +7,12 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/relay"
 	"github.com/arbe-dev/arbe/internal/sandbox"
-)
-
-const (
-	// longestWait is how long a call may wait for news.
-	longestWait = 10 * time.Second
-	// mostPiece limits the bytes of one call or reply.
-	mostPiece = 256 << 10
-	// room is how many bytes a session keeps in each direction. Then its program waits.
-	room = 1 << 20
-	// abandonedAfter is how long after its last call a session ends, because its server was killed.
-	abandonedAfter = time.Minute
-	// mostSessions limits the sessions of one server.
-	mostSessions = 500
 )
 
 // Config configures an [Away].
@@ -58,62 +44,6 @@ func New(c Config) *Away {
 }
 
 var errNoReply = fault.New(fault.Unavailable, "the server on the machine of the sandbox does not answer", "try again")
-
-// op is what a call asks for.
-type op string
-
-const (
-	opFind   op = "find" // whether the server reaches a machine
-	opAsleep op = "asleep"
-	// These begin a session.
-	opExec     op = "exec"
-	opDownload op = "download"
-	opDial     op = "dial"
-	opWake     op = "wake"
-	// These are about a session.
-	opPull op = "pull"
-	opPush op = "push"
-	opEnd  op = "end"
-)
-
-// call is a call to the server of a machine.
-type call struct {
-	Op      op
-	Machine string `json:",omitempty"`
-	Agent   string `json:",omitempty"`
-	Sandbox string `json:",omitempty"`
-	Thread  string `json:",omitempty"`
-
-	// What to run, which file to read, or which port to connect to.
-	Argv    []string          `json:",omitempty"`
-	Dir     string            `json:",omitempty"`
-	Env     map[string]string `json:",omitempty"`
-	Merged  bool              `json:",omitempty"`
-	Timeout time.Duration     `json:",omitempty"`
-	Path    string            `json:",omitempty"`
-	Port    uint16            `json:",omitempty"`
-
-	// Session is chosen by the caller, so that beginning it can be repeated.
-	Session string `json:",omitempty"`
-	// At are the positions up to which the caller has the outputs; for a push, the first one is that of Data.
-	At   [2]int64
-	Data []byte `json:",omitempty"`
-	Last bool   `json:",omitempty"`
-	Wait time.Duration
-}
-
-// reply is the reply to a call.
-type reply struct {
-	Here   bool `json:",omitempty"`
-	Asleep bool `json:",omitempty"`
-	// Out are the next bytes of each output. Done means that nothing follows them.
-	Out  [2][]byte
-	Done bool `json:",omitempty"`
-	// Accepted is the position up to which pushed bytes were accepted.
-	Accepted int64           `json:",omitempty"`
-	Result   *sandbox.Result `json:",omitempty"`
-	Woken    *sandbox.Woken  `json:",omitempty"`
-}
 
 // ask asks the server of a machine.
 func (a *Away) ask(ctx context.Context, scope db.Scope, machine string, c call) (reply, error) {
@@ -215,5 +145,3 @@ func (a *Away) serve(ctx context.Context, scope db.Scope, c call) (r reply, err 
 	}
 	return reply{}, errLost
 }
-
-var errLost = fault.New(fault.Unavailable, "the connection to the sandbox was lost", "try again")

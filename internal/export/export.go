@@ -171,25 +171,3 @@ func (x *Export) Lines(ctx context.Context, print func(view any) error) error {
 	}
 	return nil
 }
-
-// markdown writes the export as a document.
-func (x *Export) markdown(ctx context.Context, out *bufio.Writer) error {
-	m := newMarkdown(out, func(id string) string {
-		if _, known := x.names[id]; !known {
-			x.names[id] = id // unless it can be read: a log is worth writing without names, too
-			_, _ = x.agent(ctx, id)
-		}
-		return x.names[id]
-	})
-	m.head(x)
-	for e, err := range x.entries(ctx) {
-		if err != nil {
-			return err
-		}
-		m.entry(e)
-		if _, err := out.Write(nil); err != nil {
-			return err // the first error of writing
-		}
-	}
-	return nil
-}

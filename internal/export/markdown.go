@@ -3,6 +3,7 @@ package export
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +17,28 @@ const shownOutput = 16_000
 
 // shownEvent limits the text of an event that takes a line, in bytes. A longer text gets a heading of its own.
 const shownEvent = 200
+
+// markdown writes the export as a document.
+func (x *Export) markdown(ctx context.Context, out *bufio.Writer) error {
+	m := newMarkdown(out, func(id string) string {
+		if _, known := x.names[id]; !known {
+			x.names[id] = id // unless it can be read: a log is worth writing without names, too
+			_, _ = x.agent(ctx, id)
+		}
+		return x.names[id]
+	})
+	m.head(x)
+	for e, err := range x.entries(ctx) {
+		if err != nil {
+			return err
+		}
+		m.entry(e)
+		if _, err := out.Write(nil); err != nil {
+			return err // the first error of writing
+		}
+	}
+	return nil
+}
 
 // markdown writes a thread as a Markdown document. Others wrote most of the text, and none of it can pass for the document's
 // own: each text of theirs is a block quote, a fence longer than any in it, or escaped on one line. In a heading, names come

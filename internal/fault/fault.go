@@ -13,6 +13,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Error is a failure that a person may read. It is immutable; [Error.Because] and [Error.As] return copies.
@@ -72,6 +73,21 @@ func (e *Error) Detail() string {
 
 // Unwrap returns the cause for [errors.Is] and [errors.As].
 func (e *Error) Unwrap() error { return e.cause }
+
+// WithReason returns a copy with this reason.
+func (e *Error) WithReason(reason Reason) *Error {
+	c := *e
+	c.reason = reason
+	return &c
+}
+
+// Reason returns the reason of the error: the one that [Error.WithReason] gave it, else the name of its code.
+func (e *Error) Reason() Reason {
+	if e.reason != "" {
+		return e.reason
+	}
+	return Reason(strings.ToUpper(string(e.Code)))
+}
 
 // From turns any error into one that may be shown: an [*Error] that err is or wraps; cancelled or timed out if a
 // context ended; otherwise [Internal] with a new reference and err as its cause. From(nil) is nil.

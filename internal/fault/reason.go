@@ -1,7 +1,5 @@
 package fault
 
-import "strings"
-
 // Domain says whose reasons they are, as in google.rpc.ErrorInfo (AIP-193).
 const Domain = "arbe.dev"
 
@@ -78,19 +76,4 @@ var Reasons = []struct {
 	{ServerStopping, Unavailable, "The server is stopping. Connect again; another server answers."},
 	{DatabaseDown, Unavailable, "The server cannot reach its database. Try again."},
 	{Expired, NotFound, "The retention of the house deleted it. The message says after how many days."},
-}
-
-// WithReason returns a copy with this reason.
-func (e *Error) WithReason(reason Reason) *Error {
-	c := *e
-	c.reason = reason
-	return &c
-}
-
-// Reason returns the reason of the error: the one that [Error.WithReason] gave it, else the name of its code.
-func (e *Error) Reason() Reason {
-	if e.reason != "" {
-		return e.reason
-	}
-	return Reason(strings.ToUpper(string(e.Code)))
 }

@@ -1,11 +1,6 @@
 package oidc
 
-import (
-	"encoding/json"
-	"errors"
-	"io"
-	"net/http"
-)
+import "encoding/json"
 
 // claims are the claims that a login needs.
 type claims struct {
@@ -36,30 +31,4 @@ func (claims) groups(of interface{ Claims(any) error }, claim string) (groups []
 		return []string{one}, true
 	}
 	return groups, json.Unmarshal(all[claim], &groups) == nil
-}
-
-// limited is a transport whose answers have a greatest size.
-type limited struct{ http.RoundTripper }
-
-// RoundTrip makes a request. Reading more of its answer than [maxAnswer] is an error.
-func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
-	res, err := l.RoundTripper.RoundTrip(r)
-	if err == nil {
-		res.Body = &limitedBody{res.Body, maxAnswer}
-	}
-	return res, err
-}
-
-type limitedBody struct {
-	io.ReadCloser
-	left int
-}
-
-func (b *limitedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errors.New("the answer of the login provider is too large")
-	}
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
 }

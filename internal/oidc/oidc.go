@@ -35,8 +35,6 @@ const (
 	attemptTTL = 10 * time.Minute
 	// patience limits all requests to the provider for one step of a login.
 	patience = 15 * time.Second
-	// maxAnswer limits an answer of the provider, in bytes.
-	maxAnswer = 1 << 20
 	// knownFor is how long the description of the provider is used.
 	knownFor = time.Hour
 	// skew is how far the provider's clock may be from ours.

@@ -127,10 +127,6 @@ func (t *Threads) insert(ctx context.Context, tx pgx.Tx, row query.InsertThreadP
 	return t.GetTx(ctx, tx, row.ID)
 }
 
-func idTaken() *fault.Error {
-	return fault.New(fault.Exists, "this thread id is already used", "choose another id, or leave it out").WithReason(fault.IDTaken)
-}
-
 // peopleTx returns the people for whom a thread is listed. For a direct message it returns those who speak in it, for
 // a child those of its parent, and for any other thread nil, which means the whole house.
 func (t *Threads) peopleTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft) (people []string, err error) {

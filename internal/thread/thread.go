@@ -269,6 +269,10 @@ func noSuch(field string) *fault.Error {
 	return fault.New(fault.NotFound, field+": the house has none with this id", "use an id of the same house, or leave it out")
 }
 
+func idTaken() *fault.Error {
+	return fault.New(fault.Exists, "this thread id is already used", "choose another id, or leave it out").WithReason(fault.IDTaken)
+}
+
 func noThread() error {
 	return fault.New(fault.NotFound, "there is no such thread", "list the threads with: arbe thread list")
 }

@@ -9,9 +9,7 @@ package commit
 
 import (
 	"context"
-	"math/bits"
 	"sync"
-	"sync/atomic"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/stream/store"
@@ -44,29 +42,6 @@ func Open(ctx context.Context, s *store.Store, hooks Hooks) (*Committer, error) 
 	}
 	c.work.Go(w.run)
 	return c, nil
-}
-
-// Stats counts what a [Committer] has done since it was opened.
-type Stats struct {
-	// Batches is the number of committed statements, Appends the number of calls in them, and Entries the number of
-	// entries. Calls that needed a separate transaction are not counted.
-	Batches, Appends, Entries int64
-	// Sizes counts the batches by their number of calls: Sizes[i] is how many had more than 1<<(i-1) and at most 1<<i,
-	// and the last one counts all larger ones too.
-	Sizes [12]int64
-}
-
-type counts struct {
-	batches, appends, entries atomic.Int64
-	sizes                     [len(Stats{}.Sizes)]atomic.Int64
-}
-
-// batch counts a committed batch.
-func (c *counts) batch(appends, entries int) {
-	c.batches.Add(1)
-	c.appends.Add(int64(appends))
-	c.entries.Add(int64(entries))
-	c.sizes[min(bits.Len(uint(max(appends-1, 0))), len(c.sizes)-1)].Add(1)
 }
 
 // Stats returns the counts so far.
