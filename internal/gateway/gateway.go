@@ -3,7 +3,7 @@
 // key.
 //
 // The gateway forwards requests and answers unchanged (pass.go). It parses a request only to find its model
-// (request.go), and reads the usage from an answer while it forwards it. The cost of calls counts in the same limits as
+// (head.go), and reads the usage from an answer while it forwards it. The cost of calls counts in the same limits as
 // the cost of bots' turns, and is recorded for each run (account.go). Errors of the gateway have the shape of the
 // agent's dialect, and a status at which agents stop if a retry is useless (refuse.go).
 //
@@ -13,6 +13,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -26,19 +27,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// Prefix is the path prefix of the gateway. The name of an endpoint follows it.
-const Prefix = "/api/model/"
-
 // Limits on what agents use at once.
 const (
-	// maxBody is the largest size of a request, in bytes. Providers do not accept more.
-	maxBody = 32 << 20
 	// maxTime is how long a call may take.
 	maxTime = time.Hour
 	// threadCalls and houseCalls are how many calls a thread and a house may have in progress.
 	threadCalls, houseCalls = 16, 128
-	// bodyWait is how long a request waits for memory.
-	bodyWait = 20 * time.Second
 )
 
 // Pass is the permission of a request.
@@ -131,6 +125,35 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		g.refuse(w, r, at.dialect, err)
 	}
+}
+
+// refuse answers a request with an error, in the shape of its dialect.
+func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, d model.Dialect, err error) {
+	if ended := context.Cause(r.Context()); ended != nil && errors.Is(err, r.Context().Err()) {
+		err = ended // the agent left, or its permission ended
+	}
+	f := fault.From(err)
+	if f.Code == fault.Internal {
+		g.Logger.ErrorContext(r.Context(), "a call through the gateway failed", "reference", f.Reference, "error", f.Detail())
+	}
+	status, message := statusOf(err, f), f.Message
+	if f.Next != "" {
+		message += "; " + f.Next
+	}
+	if f.Reference != "" {
+		message += " (" + f.Reference + ")"
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	switch status {
+	case http.StatusTooManyRequests:
+		h.Set("Retry-After", "5")
+	case http.StatusServiceUnavailable:
+		h.Set("Retry-After", "1")
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(model.Refuse(d, status, message)) // an agent that has left needs no answer
 }
 
 // serve answers a request. The caller answers its error.

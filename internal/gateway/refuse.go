@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
@@ -39,33 +38,4 @@ func statusOf(err error, f *fault.Error) int {
 		return http.StatusBadRequest
 	}
 	return f.Code.HTTPStatus()
-}
-
-// refuse answers a request with an error, in the shape of its dialect.
-func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, d model.Dialect, err error) {
-	if ended := context.Cause(r.Context()); ended != nil && errors.Is(err, r.Context().Err()) {
-		err = ended // the agent left, or its permission ended
-	}
-	f := fault.From(err)
-	if f.Code == fault.Internal {
-		g.Logger.ErrorContext(r.Context(), "a call through the gateway failed", "reference", f.Reference, "error", f.Detail())
-	}
-	status, message := statusOf(err, f), f.Message
-	if f.Next != "" {
-		message += "; " + f.Next
-	}
-	if f.Reference != "" {
-		message += " (" + f.Reference + ")"
-	}
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
-	switch status {
-	case http.StatusTooManyRequests:
-		h.Set("Retry-After", "5")
-	case http.StatusServiceUnavailable:
-		h.Set("Retry-After", "1")
-	}
-	w.WriteHeader(status)
-	_, _ = w.Write(model.Refuse(d, status, message)) // an agent that has left needs no answer
 }

@@ -1,4 +1,4 @@
-// Package house manages tenants: houses, their members (member.go) and the invites by which people join (invite.go). A
+// Package house manages tenants: houses (create.go), their members (member.go) and the invites by which people join (invite.go). A
 // house owns everything in it and is the only privacy boundary between people.
 package house
 
@@ -8,7 +8,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
@@ -53,19 +52,6 @@ func (h House) ETag() string {
 	return etag.Of(h.Name, h.DefaultEnvironment, h.Limits, h.Ask, h.KeepThreads, h.KeepArtifacts, h.KeepThreadsMB, h.KeepArtifactsMB)
 }
 
-// Agent is any actor: a human or a bot.
-type Agent struct {
-	ID string
-	// Kind is "human" or "bot". Runtime is the coding agent that a bot runs.
-	Kind, Runtime string
-	Name          string
-	// Handle is how people mention a bot in the house, without the @.
-	Handle    string
-	CreatedAt time.Time
-	// Unnamed reports whether arbe made up the name of a person.
-	Unnamed bool
-}
-
 // Houses manages houses. It is safe for concurrent use.
 type Houses struct {
 	// Creation says who may create houses. PerPerson limits how many houses may belong to a person, in the sense of
@@ -96,79 +82,6 @@ type Bots interface {
 // New returns a Houses.
 func New(d *db.DB, log *stream.Log, threads *thread.Threads, environments Environments, bots Bots) *Houses {
 	return &Houses{Maxima: DefaultMaxima, db: d, log: log, threads: threads, environments: environments, bots: bots, q: query.New()}
-}
-
-// CreatePerson adds a human to the installation, who is in no house yet, and returns their id.
-func (h *Houses) CreatePerson(ctx context.Context, name string) (id string, err error) {
-	return h.CreatePersonWith(ctx, Person{Name: name}, func(pgx.Tx, string) error { return nil })
-}
-
-// Person is a human to create. Unnamed reports that the name is made up: pages then ask for the real one.
-type Person struct {
-	Name    string
-	Unnamed bool
-}
-
-// CreatePersonWith adds a human to the installation, who is in no house yet. with runs in the same transaction: if it fails,
-// nothing changes.
-func (h *Houses) CreatePersonWith(ctx context.Context, p Person, with func(tx pgx.Tx, agentID string) error) (id string, err error) {
-	name, err := entry.RequiredName("name", p.Name, MaxName)
-	if err != nil {
-		return "", err
-	}
-	id = uuid.NewString()
-	return id, h.db.In(ctx, db.Scope{Agent: id}, func(tx pgx.Tx) error {
-		if err := h.q.InsertAgent(ctx, tx, query.InsertAgentParams{ID: id, Kind: "human", Name: &name, Unnamed: p.Unnamed}); err != nil {
-			return err
-		}
-		return with(tx, id)
-	})
-}
-
-// Create creates a house owned by an agent, with its primary thread, a default environment and the bot @arbe, in one
-// transaction, so that no house is without them.
-func (h *Houses) Create(ctx context.Context, owner, name string) (made House, err error) {
-	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
-		return House{}, err
-	}
-	// The id is made before the transaction, because the transaction's scope names the house.
-	var id string
-	if id, err = h.q.NewID(ctx, h.db.Pool()); err != nil {
-		return House{}, db.Explain(err)
-	}
-	scope := db.Scope{House: id, Agent: owner}
-	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
-		if err := h.mayCreateTx(ctx, tx, owner); err != nil {
-			return err
-		}
-		if err := h.q.InsertHouse(ctx, tx, id, name); err != nil {
-			return err
-		}
-		if err := h.q.InsertMember(ctx, tx, id, owner, Owner); err != nil {
-			return err
-		}
-		env, err := h.environments.CreateEnvironmentTx(ctx, tx, scope, "default", sandbox.Recipe{Driver: sandbox.DefaultDriver})
-		if err != nil {
-			return err
-		}
-		primary, err := h.threads.CreateTx(ctx, tx, scope, thread.Draft{Name: name, Pinned: true})
-		if err != nil {
-			return err
-		}
-		// The house's references are set last, because the rows that they lead to refer to the house in turn.
-		if err := h.q.SetHousePointers(ctx, tx, &env.ID, &primary.ID, id); err != nil {
-			return err
-		}
-		if _, err := h.log.AppendTx(ctx, tx, primary.Stream(), entry.NewDraft("", "", entry.HouseCreated{HouseID: id, Name: name})); err != nil {
-			return err
-		}
-		if err := h.bots.CreateDefaultsTx(ctx, tx, scope); err != nil {
-			return err
-		}
-		made, err = h.get(ctx, tx, id)
-		return err
-	})
-	return made, err
 }
 
 // Get returns the scope's house.
@@ -296,40 +209,4 @@ func (h *Houses) checkVersion(ctx context.Context, tx pgx.Tx, id, version string
 		return err
 	}
 	return etag.Check(version, now.ETag(), "this house")
-}
-
-// Agent returns an agent of the scope's house or the scope's own agent. For any other agent the error is a
-// [fault.NotFound], so nobody learns who is in other houses.
-func (h *Houses) Agent(ctx context.Context, scope db.Scope, id string) (a Agent, err error) {
-	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
-		a, err = agent(h.q.GetAgent(ctx, tx, id))
-		return err
-	})
-	return a, err
-}
-
-// Rename gives the scope's agent, who must be a person, another name. It is the same in all their houses.
-func (h *Houses) Rename(ctx context.Context, scope db.Scope, name string) (renamed Agent, err error) {
-	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
-		return Agent{}, err
-	}
-	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
-		changed, err := h.q.NamePerson(ctx, tx, name, scope.Agent)
-		if err != nil {
-			return err
-		}
-		if changed == 0 {
-			return fault.New(fault.Forbidden, "a bot does not name itself", "ask an owner of its house to rename it")
-		}
-		renamed, err = agent(h.q.GetAgent(ctx, tx, scope.Agent))
-		return err
-	})
-	return renamed, err
-}
-
-func agent(r query.GetAgentRow, err error) (Agent, error) {
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Agent{}, fault.New(fault.NotFound, "there is no such agent in this house", "list the house's agents")
-	}
-	return Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), Handle: r.Handle, CreatedAt: r.CreatedAt, Unnamed: r.Unnamed}, err
 }

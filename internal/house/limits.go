@@ -2,14 +2,10 @@ package house
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/setting"
@@ -66,25 +62,6 @@ func (l Limits) validate(maxima Limits) error {
 		}
 	}
 	return nil
-}
-
-// Rules apply to all bots of a house.
-type Rules struct {
-	Limits Limits
-	// Ask names the tools that they use only with a person's approval.
-	Ask []string
-}
-
-// RulesTx returns the rules of a house, with the limits that hold, that the transaction sees. Otherwise the error is a [fault.NotFound].
-func (h *Houses) RulesTx(ctx context.Context, tx pgx.Tx, house string) (Rules, error) {
-	row, err := h.q.HouseRules(ctx, tx, house)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Rules{}, noSuchHouse()
-	} else if err != nil {
-		return Rules{}, err
-	}
-	limits, err := limitsFromRow(house, row.Limits)
-	return Rules{limits.Within(h.Maxima), row.Ask}, err
 }
 
 func limitsFromRow(house string, row []byte) (l Limits, err error) {

@@ -5,6 +5,12 @@ import (
 	"sync"
 )
 
+// Listener returns a listener that accepts at most most connections at a time and closes further ones at once. A
+// connection counts until it is closed, even if a handler takes it over.
+func Listener(l net.Listener, most int) net.Listener {
+	return &listener{Listener: l, free: make(chan struct{}, most)}
+}
+
 type listener struct {
 	net.Listener
 	// free holds a token for each connection.

@@ -2,8 +2,6 @@ package push
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/ecdh"
 	"crypto/sha256"
 	"encoding/base64"
@@ -96,14 +94,6 @@ func decode(text string) []byte {
 	return b
 }
 
-func newSealer(key []byte) (cipher.AEAD, error) {
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, err
-	}
-	return cipher.NewGCMWithRandomNonce(block)
-}
-
 // seal seals an address. Only rows of the same agent can be opened with it.
 func (p *Pusher) seal(agent string, a Address) ([]byte, error) {
 	text, err := json.Marshal(a)
@@ -116,15 +106,4 @@ func (p *Pusher) open(agent string, sealed []byte) (a Address, err error) {
 		return a, errors.New("the address of the device cannot be opened: its seal belongs to another installation")
 	}
 	return a, json.Unmarshal(text, &a)
-}
-
-// vapidKey derives the key that signs for the server (RFC 8292). Nearly every seed is one itself.
-func vapidKey(seed []byte) *ecdh.PrivateKey {
-	for {
-		if key, err := ecdh.P256().NewPrivateKey(seed); err == nil {
-			return key
-		}
-		sum := sha256.Sum256(seed)
-		seed = sum[:]
-	}
 }

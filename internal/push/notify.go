@@ -15,16 +15,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/inbox"
 )
 
-// Notification is what a device shows, as JSON for its service worker (web/script/sw.js).
-type Notification struct {
-	Title string `json:"title"`
-	Body  string `json:"body"`
-	// URL is the path of the page that a click opens.
-	URL string `json:"url"`
-	// Tag names what it is about. A notification replaces the one with the same tag.
-	Tag string `json:"tag"`
-}
-
 // claimed is a device that a sweep notifies, with the houses that may have something for it.
 type claimed struct {
 	id, agent string

@@ -25,8 +25,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/inbox"
@@ -46,6 +44,10 @@ const (
 	batch = 200
 	// lease is how long a server may take for a batch before another one may repeat what it does.
 	lease = 2 * time.Minute
+	// sendTimeout is how long a push service may take to answer.
+	sendTimeout = 10 * time.Second
+	// maxAnswer limits the bytes read of an answer and of its header, because anyone may have written them.
+	maxAnswer = 16 << 10
 )
 
 // Config configures a [Pusher]. DB, Inboxes, DeviceKey, VAPIDSeed, URL and Logger are required.
@@ -112,17 +114,4 @@ func (p *Pusher) Sweep(ctx context.Context) error {
 		return err
 	}
 	return ctx.Err()
-}
-
-// settingsTx returns the settings of the scope's agent.
-func (p *Pusher) settingsTx(ctx context.Context, tx pgx.Tx) (Settings, error) {
-	row, err := p.q.NotificationSettings(ctx, tx)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Settings{Digest: Off}, nil
-	}
-	s := Settings{Digest: Digest(row.Digest)}
-	if row.QuietFrom != nil && row.QuietTo != nil {
-		s.Quiet = &Quiet{From: int(*row.QuietFrom), To: int(*row.QuietTo), Zone: row.Zone}
-	}
-	return s, err
 }

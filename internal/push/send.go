@@ -18,12 +18,8 @@ import (
 )
 
 const (
-	// sendTimeout is how long a push service may take to answer.
-	sendTimeout = 10 * time.Second
 	// keepFor is how long a push service keeps a notification for a device that is off.
 	keepFor = 24 * time.Hour
-	// maxAnswer limits the bytes read of an answer and of its header, because anyone may have written them.
-	maxAnswer = 16 << 10
 	// The pause after a failure doubles with each one from minPause to maxPause.
 	minPause, maxPause = 30 * time.Second, time.Hour
 )
@@ -39,6 +35,16 @@ type refusedError struct {
 
 func (e *refusedError) Error() string {
 	return fmt.Sprintf("the push service answered with status %d", e.status)
+}
+
+// Notification is what a device shows, as JSON for its service worker (web/script/sw.js).
+type Notification struct {
+	Title string `json:"title"`
+	Body  string `json:"body"`
+	// URL is the path of the page that a click opens.
+	URL string `json:"url"`
+	// Tag names what it is about. A notification replaces the one with the same tag.
+	Tag string `json:"tag"`
 }
 
 // send sends a notification to a device, sealed so that only the device can read it.

@@ -90,6 +90,19 @@ func (p *Pusher) Get(ctx context.Context, scope db.Scope) (n Notifications, err 
 	return n, err
 }
 
+// settingsTx returns the settings of the scope's agent.
+func (p *Pusher) settingsTx(ctx context.Context, tx pgx.Tx) (Settings, error) {
+	row, err := p.q.NotificationSettings(ctx, tx)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Settings{Digest: Off}, nil
+	}
+	s := Settings{Digest: Digest(row.Digest)}
+	if row.QuietFrom != nil && row.QuietTo != nil {
+		s.Quiet = &Quiet{From: int(*row.QuietFrom), To: int(*row.QuietTo), Zone: row.Zone}
+	}
+	return s, err
+}
+
 // Update replaces the settings of the scope's agent.
 func (p *Pusher) Update(ctx context.Context, scope db.Scope, s Settings) error {
 	if s.Quiet != nil {

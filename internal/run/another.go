@@ -16,9 +16,6 @@ import (
 // agent, whose session its runs share. The child's log is a fork of the thread's: the runner rebuilds the session from
 // it as for a fresh sandbox, whichever agent wrote it.
 
-// carryOn is the message for an agent that continues without another one.
-const carryOn = "Continue."
-
 // continueElsewhereTx lets another bot continue the work of a thread, whose row is locked.
 func (r *Runs) continueElsewhereTx(ctx context.Context, tx pgx.Tx, scope db.Scope, th thread.Thread, how Resume) (c Continued, err error) {
 	t := Task{ID: how.ID, Parent: th.ID, Text: cmp.Or(how.Task, carryOn), Agent: how.Agent, Sandbox: how.Sandbox, continues: true}

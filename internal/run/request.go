@@ -80,6 +80,9 @@ type Continued struct {
 	Epoch  int64
 }
 
+// carryOn is the message for an agent that continues without another one.
+const carryOn = "Continue."
+
 // Continue requests the next run of an idle driven thread. The agent continues with the messages that it has not read.
 // If there are none, the scope's agent posts "Continue." It does nothing if the thread is running or its next run is
 // queued. A chat is a [fault.Precondition].

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 )
@@ -31,59 +30,12 @@ const (
 	ChangesDoor  = "door"
 )
 
-// changesFor limits the whole operation.
-const changesFor = 10 * time.Minute
-
 // errChanges says, for people, why the changes were neither applied nor pushed. Nothing was changed.
 type errChanges struct{ says string }
 
 func (e *errChanges) Error() string { return e.says }
 
 func notChanged(format string, args ...any) error { return &errChanges{fmt.Sprintf(format, args...)} }
-
-// changesMain runs the commands "apply DIR" and "branch FLAGS DIR".
-func changesMain(ctx context.Context, verb string, args, environ []string, out io.Writer) int {
-	ctx, cancel := context.WithTimeout(ctx, changesFor)
-	defer cancel()
-	var b branch
-	// Package flag would make the program too large for a sandbox.
-	fields := map[string]*string{"-name": &b.name, "-to": &b.remote, "-base": &b.base, "-title": &b.title, "-author": &b.author, "-date": &b.date}
-	for len(args) > 1 {
-		name, value, _ := strings.Cut(args[0], "=")
-		field, known := fields[name]
-		if !known {
-			break
-		}
-		*field, args = value, args[1:]
-	}
-	if len(args) != 1 {
-		fmt.Fprintln(os.Stderr, "usage: arbe-runner "+verb+" DIRECTORY")
-		return exitUnusable
-	}
-	err := func() error {
-		work, err := os.Getwd()
-		if err != nil {
-			return err
-		}
-		c, err := openChanges(ctx, work, args[0], environ)
-		if err != nil {
-			return err
-		}
-		defer c.close()
-		if verb == "branch" {
-			return c.push(ctx, b, out)
-		}
-		return c.apply(ctx, b.base, out)
-	}()
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintln(out, err)
-	if ctx.Err() != nil {
-		fmt.Fprintln(out, "It took too long.")
-	}
-	return 1
-}
 
 // changes are the changes of a run, next to the repository in which they are examined.
 type changes struct {
@@ -402,6 +354,11 @@ func (c *changes) between(ctx context.Context, before, after string) (list []cha
 		list = append(list, changed{name, letter})
 	}
 	return list, nil
+}
+
+// isCommit reports whether a text is the id of a commit.
+func isCommit(id string) bool {
+	return (len(id) == 40 || len(id) == 64) && strings.Trim(id, "0123456789abcdef") == ""
 }
 
 // isDetour reports whether ".." in the target of a link follows the name of a folder. If that folder is another link,

@@ -14,11 +14,6 @@ import (
 // branch is a branch to push.
 type branch struct{ name, remote, base, title, author, date string }
 
-// isCommit reports whether a text is the id of a commit.
-func isCommit(id string) bool {
-	return (len(id) == 40 || len(id) == 64) && strings.Trim(id, "0123456789abcdef") == ""
-}
-
 // push pushes the patch as one commit on its base, to a new branch. Pushing it again does nothing. It never changes
 // an existing branch, nor the one that the repository names as its default.
 func (c *changes) push(ctx context.Context, b branch, out io.Writer) error {

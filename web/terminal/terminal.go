@@ -6,7 +6,7 @@
 // HTML.
 //
 // A byte goes from the state machine in parse.go to a function of control.go, escape.go or text.go, which changes a grid
-// (grid.go). frame.go returns the changes.
+// (grid.go, rows.go). frame.go returns the changes.
 package terminal
 
 import "unicode/utf8"

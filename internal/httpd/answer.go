@@ -3,11 +3,8 @@ package httpd
 import (
 	"bufio"
 	"errors"
-	"io"
 	"net"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -17,142 +14,6 @@ const (
 	// large is the size from which a part of an answer counts as memory, in bytes.
 	large = 64 << 10
 )
-
-// past is a deadline that has passed.
-var past = time.Unix(1, 0)
-
-// patience limits how long a handler waits for its client in one direction. An HTTP/1 deadline can stay set, because it
-// ends only calls that are waiting. An HTTP/2 deadline is set only when a wait takes too long, because it ends the
-// stream even if nothing waits.
-type patience struct {
-	set     func(time.Time) error
-	lasting bool
-
-	mu      sync.Mutex
-	until   time.Time
-	waiting bool
-	over    bool
-	timer   *time.Timer
-}
-
-// start begins a wait, or extends it to a later end.
-func (p *patience) start(until time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over {
-		return
-	}
-	p.waiting = true
-	switch {
-	case p.lasting:
-		p.set(until)
-	case p.timer == nil:
-		p.timer = time.AfterFunc(time.Until(until), p.fire)
-	default:
-		p.timer.Reset(time.Until(until))
-	}
-	p.until = until
-}
-
-// stop ends a wait.
-func (p *patience) stop() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.waiting = false
-	if p.timer != nil {
-		p.timer.Stop()
-	}
-}
-
-func (p *patience) fire() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.waiting && !p.over && !time.Now().Before(p.until) {
-		p.set(past)
-	}
-}
-
-// done ends all waits and clears the deadline, because the server continues to read in order to notice when the client
-// disconnects.
-func (p *patience) done() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.over && p.lasting {
-		p.set(time.Time{})
-	}
-	p.over = true
-	if p.timer != nil {
-		p.timer.Stop()
-	}
-}
-
-// end sets the last deadline, if given. Nothing may be set afterwards, because the connection no longer belongs to the
-// request.
-func (p *patience) end(last time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.timer != nil {
-		p.timer.Stop()
-	}
-	if !p.over && !last.IsZero() {
-		p.set(last)
-	}
-	p.over = true
-}
-
-// body is a request's body with a minimum rate.
-type body struct {
-	io.ReadCloser
-	limits  Limits
-	wait    patience
-	started time.Time
-	got     int64
-	// read reports that all of it has arrived. A proxy may still read in a goroutine when its handler has returned.
-	read atomic.Bool
-}
-
-func (b *body) Read(p []byte) (n int, err error) {
-	now := time.Now()
-	// From the first read, because the handler decides when that is.
-	if b.started.IsZero() {
-		b.started = now
-	}
-	b.wait.start(b.limits.deadline(now, b.started, b.got))
-	n, err = b.ReadCloser.Read(p)
-	b.wait.stop()
-	b.got += int64(n)
-	if errors.Is(err, io.EOF) {
-		b.read.Store(true)
-		b.wait.done()
-	}
-	return n, err
-}
-
-// Close does not wait. Otherwise the server would read the rest in order to reuse the connection.
-func (b *body) Close() error {
-	b.leave()
-	return b.ReadCloser.Close()
-}
-
-// leave ends the wait for what was not read.
-func (b *body) leave() {
-	switch {
-	case b.read.Load():
-	case b.wait.lasting:
-		b.wait.end(past)
-	default:
-		b.wait.end(time.Time{})
-	}
-}
-
-// deadline returns when a transfer that began at began and has moved so many bytes must make progress.
-func (l Limits) deadline(now, began time.Time, moved int64) time.Time {
-	stall := now.Add(l.Stall)
-	if slow := began.Add(l.Stall + time.Duration(moved)*time.Second/time.Duration(l.Rate)); slow.Before(stall) {
-		return slow
-	}
-	return stall
-}
 
 // writer is an answer with a minimum rate.
 type writer struct {
