@@ -5,13 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
-	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
@@ -33,54 +29,6 @@ type Info struct {
 	Price *Price
 
 	levels []string // its levels of thinking, lowest first; empty if it takes a number, or if they are unknown
-}
-
-// Money is an amount in US dollars, in millionths of a millionth: fine enough to be exact for single tokens.
-type Money int64
-
-// Dollar is one US dollar.
-const Dollar Money = 1e12
-
-// Micros returns the amount in millionths of a dollar, rounded up, so that many small amounts never count as nothing.
-func (m Money) Micros() int64 {
-	const micro = int64(Dollar / 1e6)
-	return (int64(m) + micro - 1) / micro
-}
-
-// String returns the amount as "$0.02", with as many decimals as it takes to show two digits.
-func (m Money) String() string {
-	dollars := float64(m) / float64(Dollar)
-	decimals := 2
-	if dollars > 0 && dollars < 0.1 {
-		decimals = min(1-int(math.Floor(math.Log10(dollars))), 12)
-	}
-	return "$" + strconv.FormatFloat(dollars, 'f', decimals, 64)
-}
-
-// Price is what one token costs.
-type Price struct{ Input, Output, CacheRead, CacheWrite Money }
-
-// Usage counts the tokens of a call. Input does not overlap with the caches, and Output includes thinking.
-type Usage struct{ Input, Output, CacheRead, CacheWrite int64 }
-
-// Total returns the sum of all tokens.
-func (u Usage) Total() int64 { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
-
-// Of returns the cost of tokens.
-func (p Price) Of(u Usage) Money {
-	return Money(u.Input)*p.Input + Money(u.Output)*p.Output + Money(u.CacheRead)*p.CacheRead + Money(u.CacheWrite)*p.CacheWrite
-}
-
-// pi returns a usage in pi's shape. price is nil if it is not known.
-func (u Usage) pi(price *Price) entry.PiUsage {
-	pi := entry.PiUsage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, TotalTokens: u.Total()}
-	if price != nil {
-		dollars := func(tokens int64, each Money) float64 { return float64(Money(tokens)*each) / float64(Dollar) }
-		pi.Cost = &entry.PiCost{Input: dollars(u.Input, price.Input), Output: dollars(u.Output, price.Output),
-			CacheRead: dollars(u.CacheRead, price.CacheRead), CacheWrite: dollars(u.CacheWrite, price.CacheWrite),
-			Total: float64(price.Of(u)) / float64(Dollar)}
-	}
-	return pi
 }
 
 // catalogued is what the catalog knows about a provider. The names in JSON are catwalk's.
@@ -187,38 +135,4 @@ func DefaultModels(p Provider) (large, small string) {
 func Sees(e Endpoint, id string) bool {
 	info := Lookup(e.Provider, id)
 	return !info.Known || info.SeesImages
-}
-
-// Thinks reports whether a model thinks before it answers. If it is not in the catalog, its id decides.
-func Thinks(p Provider, id string) bool {
-	info := Lookup(p, id)
-	return info.Thinks || !info.Known && responsesThinks(id)
-}
-
-// ParseRef reads a model ref: a provider or one of the names of configured endpoints, a slash, and the model's id. The
-// error is a [fault.Invalid] that says what is wrong.
-func ParseRef(text string, names ...string) (Ref, error) {
-	text = strings.TrimSpace(text)
-	endpoint, id, found := strings.Cut(text, "/")
-	known := func(name string) bool {
-		return slices.Contains(Providers, Provider(name)) || slices.Contains(names, name)
-	}
-	example := "write provider/model, such as anthropic/" + defaultModel(Anthropic)
-	switch {
-	case text == "":
-		return Ref{}, fault.New(fault.Invalid, "model: it is empty", example)
-	case !found || endpoint == "":
-		return Ref{}, fault.Newf(fault.Invalid, example, "model: %q does not say which provider it is from", entry.Clip(text, 80))
-	case id == "":
-		return Ref{}, fault.Newf(fault.Invalid, example, "model: %q does not say which of the provider's models", entry.Clip(text, 80))
-	case !known(endpoint):
-		var all []string
-		for _, p := range Providers {
-			all = append(all, string(p))
-		}
-		return Ref{}, fault.Newf(fault.Invalid, "use one of "+strings.Join(append(all, names...), ", "), "model: there is no provider %q", entry.Clip(endpoint, 80))
-	case !modelID.MatchString(id):
-		return Ref{}, fault.Newf(fault.Invalid, "write the id as the provider does, without spaces", "model: %q is not the id of a model", entry.Clip(id, 80))
-	}
-	return Ref{endpoint, id}, nil
 }

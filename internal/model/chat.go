@@ -74,9 +74,6 @@ func chatContent(blocks []entry.PiBlock, marked bool) any {
 	return parts
 }
 
-// dataURL is an image as a URL.
-func dataURL(image entry.PiBlock) string { return "data:" + image.MIMEType + ";base64," + image.Data }
-
 func chatMessage(m message, marked bool) object {
 	var written object
 	switch m.role {

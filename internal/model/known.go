@@ -2,7 +2,9 @@ package model
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 )
@@ -38,6 +40,40 @@ func (h *Houses) CheckModel(ctx context.Context, house, model string) (ref Ref, 
 		return Ref{}, "", err
 	}
 	return h.check(ctx, house, m, model)
+}
+
+func (h *Houses) check(ctx context.Context, house string, m Models, model string) (ref Ref, unverified string, err error) {
+	if ref, err = ParseRef(model, m.names()...); err != nil {
+		return Ref{}, "", err
+	}
+	f, problem := m.find(ref)
+	switch {
+	case problem != nil && f.Endpoint.Shared: // the operator must fix it
+		return ref, f.Endpoint.Title() + " cannot be used now", nil
+	case problem != nil:
+		return ref, fault.From(problem).Message, nil
+	}
+	for _, fresh := range []time.Duration{listFresh, listAgain} {
+		list, err := h.lists.get(ctx, house, f.Endpoint, fresh)
+		failed, isError := errors.AsType[*Error](err)
+		switch {
+		case ctx.Err() != nil:
+			return Ref{}, "", ctx.Err()
+		case isError && failed.unlisted:
+			return ref, f.Endpoint.Title() + " does not list its models", nil
+		case isError:
+			return ref, f.Endpoint.Title() + " could not be asked for its models: " + failed.Brief(), nil
+		case err != nil:
+			return ref, f.Endpoint.Title() + " could not be asked for its models", nil
+		case list.has(f.Endpoint, ref.Model):
+			return ref, "", nil
+		case !list.Complete:
+			return ref, f.Endpoint.Title() + " does not list all its models", nil
+		case fresh == listAgain: // the model may be newer than the list
+			return Ref{}, "", list.noSuch(f.Endpoint, ref.Model)
+		}
+	}
+	return ref, "", nil
 }
 
 // Admit returns the endpoint at which a house may call a model, and records the use of the secret with the key. The

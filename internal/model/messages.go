@@ -4,15 +4,11 @@ import (
 	"encoding/json"
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
 // This file is the dialect [Messages]: Anthropic's.
-
-// cacheMark ends the part that Anthropic is asked to cache, directly or through OpenRouter.
-var cacheMark = object{"type": "ephemeral"}
 
 func writeMessages(p prompt) any {
 	body := object{"model": p.model, "max_tokens": p.limit, "stream": true, "messages": messagesOf(p.messages)}
@@ -59,16 +55,6 @@ func (t thinking) messages(id string) (think object, effort string) {
 		think["display"] = "summarized"
 	}
 	return think, effort
-}
-
-// hidesThinking reports whether a model shows its thinking only on request: Claude Opus from 4.7, and the preview of
-// Mythos.
-func hidesThinking(id string) bool {
-	id = strings.ToLower(id)
-	_, rest, _ := strings.Cut(id, "claude-opus-4-")
-	digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
-	minor, err := strconv.Atoi(rest[:digits])
-	return err == nil && digits <= 2 && minor >= 7 || strings.Contains(id, "claude-mythos-preview")
 }
 
 // messagesOf writes messages. It merges consecutive messages of one side.

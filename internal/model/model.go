@@ -9,8 +9,8 @@
 // operator's machine, [Lookup] knows prices and limits, and [CheckArguments] checks a tool call before it is run.
 //
 // Each [Dialect] is a file with the JSON of its requests and events: messages.go, chat.go, responses.go and gemini.go. A request
-// goes from [Request] through a prompt (request.go), which is the same for all, to the dialect, and over the wire (wire.go). An
-// answer comes back as events, which are checked (event.go) before the dialect reads them into blocks (answer.go).
+// goes from [Request] through a prompt (prompt.go), which is the same for all, to the dialect, and over the wire (wire.go). An
+// answer comes back as events, which are checked (event.go, walk.go) before the dialect reads them into blocks (answer.go).
 package model
 
 import (
@@ -43,25 +43,8 @@ const (
 // Providers lists the providers that a [Ref] can name without a configured endpoint.
 var Providers = []Provider{Anthropic, OpenAI, Google, OpenRouter, Ollama}
 
-// Ref names a model: "anthropic/claude-sonnet-4-6", "openrouter/qwen/qwen3-coder".
-type Ref struct {
-	// Endpoint is a provider, or the name of a configured endpoint.
-	Endpoint string
-	// Model is the id of the model there. It may contain slashes and colons.
-	Model string
-}
-
-// String returns the ref in the form that [ParseRef] reads; the empty string for the zero Ref.
-func (r Ref) String() string {
-	if r == (Ref{}) {
-		return ""
-	}
-	return r.Endpoint + "/" + r.Model
-}
-
 var (
 	endpointName = lazyregexp.New(`^[a-z0-9][a-z0-9_-]{0,63}$`)
-	modelID      = lazyregexp.New(`^[A-Za-z0-9@~][A-Za-z0-9@._:/~+-]{0,199}$`)
 )
 
 // Dialect is a protocol of models, named as pi names it.

@@ -32,12 +32,6 @@ func writeResponses(p prompt) any {
 	return body
 }
 
-// responsesThinks reports whether a model has options for thinking.
-func responsesThinks(id string) bool {
-	return (reasons(id) || strings.Contains(id, "codex-") || strings.Contains(id, "computer-use")) &&
-		!strings.Contains(strings.ToLower(id), "gpt-5-chat")
-}
-
 // isEarly reports whether a model is one of the first thinking models, which lack parts of the dialect.
 func isEarly(id string) bool {
 	return strings.Contains(id, "o1-mini") || strings.Contains(id, "o1-preview")

@@ -15,6 +15,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
+// maxEndpoints limits the endpoints that a house adds.
+const maxEndpoints = 20
+
 // Server is a server with models that a house adds.
 type Server struct {
 	Name, BaseURL string

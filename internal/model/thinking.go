@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -54,6 +55,12 @@ func nearest(asked entry.Effort, has []string) string {
 	return has[len(has)-1]
 }
 
+// Thinks reports whether a model thinks before it answers. If it is not in the catalog, its id decides.
+func Thinks(p Provider, id string) bool {
+	info := Lookup(p, id)
+	return info.Thinks || !info.Known && responsesThinks(id)
+}
+
 // thinking returns how hard a model is told to think. limit is the largest number of tokens of the answer; 0 if
 // unknown.
 func (r Request) thinking(e Endpoint, id string, info Info, effort entry.Effort, limit int64) thinking {
@@ -78,6 +85,22 @@ func reasons(id string) bool {
 		}
 	}
 	return strings.Contains(strings.ToLower(id), "gpt-5")
+}
+
+// responsesThinks reports whether a model has options for thinking.
+func responsesThinks(id string) bool {
+	return (reasons(id) || strings.Contains(id, "codex-") || strings.Contains(id, "computer-use")) &&
+		!strings.Contains(strings.ToLower(id), "gpt-5-chat")
+}
+
+// hidesThinking reports whether a model shows its thinking only on request: Claude Opus from 4.7, and the preview of
+// Mythos.
+func hidesThinking(id string) bool {
+	id = strings.ToLower(id)
+	_, rest, _ := strings.Cut(id, "claude-opus-4-")
+	digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
+	minor, err := strconv.Atoi(rest[:digits])
+	return err == nil && digits <= 2 && minor >= 7 || strings.Contains(id, "claude-mythos-preview")
 }
 
 // mayThink reports whether a model with a budget may think in its next step. Between tool calls, Anthropic demands that

@@ -7,8 +7,6 @@ import (
 	"strings"
 )
 
-type object map[string]any
-
 type list []any
 
 // emitter writes one answer in a dialect.

@@ -7,12 +7,6 @@ import (
 	"strings"
 )
 
-// offer is what a server lists, and which keys it accepts.
-type offer struct {
-	keys   []string // empty if it accepts any key, or none
-	models []string
-}
-
 // Offer makes the server list only these models, and accept only this key; any key if it is empty. Without Offer, a
 // server lists two models and the pattern "*", because it answers for any model.
 func (s *Server) Offer(key string, models ...string) {
@@ -29,16 +23,6 @@ func (s *Server) Asked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked
-}
-
-// keyOf returns the key of a request, whatever the header.
-func keyOf(h http.Header) string {
-	for _, name := range []string{"X-Api-Key", "X-Goog-Api-Key"} {
-		if key := h.Get(name); key != "" {
-			return key
-		}
-	}
-	return strings.TrimPrefix(h.Get("Authorization"), "Bearer ")
 }
 
 // accepts reports whether the server accepts the key of a request. Otherwise it refuses the request.
