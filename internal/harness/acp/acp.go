@@ -10,7 +10,6 @@
 package acp
 
 import (
-	"encoding/json"
 	"path"
 	"strings"
 
@@ -63,6 +62,9 @@ func (h Harness) Info() harness.Info {
 // Install installs the agent.
 func (h Harness) Install() harness.Install { return h.profile.install }
 
+// firstID is the id of the first request, which Start sends.
+const firstID = 1
+
 // Start starts the agent. The reader sends the prompt once there is a session.
 func (h Harness) Start(job harness.Job, session, prompt string) (harness.Start, error) {
 	if strings.TrimSpace(prompt) == "" {
@@ -95,17 +97,6 @@ func (o own) of(names []string) (tools []string) {
 		tools = append(tools, o[name]...)
 	}
 	return tools
-}
-
-type object map[string]any
-
-// text returns v as JSON. v must consist of strings, numbers and JSON.
-func text(v any) json.RawMessage {
-	out, err := json.Marshal(v)
-	if err != nil {
-		return json.RawMessage("{}") // an agent's invalid JSON was refused before
-	}
-	return out
 }
 
 // Rebuild writes the conversation for the agent to read. There is no session to continue: the agent begins one and is told

@@ -23,9 +23,6 @@ func (h Harness) Read(job harness.Job, session, prompt string) harness.Reader {
 	return r
 }
 
-// firstID is the id of the first request, which Start sends.
-const firstID = 1
-
 // Limits on what is remembered of an untrusted agent.
 const (
 	maxAsks, maxOptions = 20, 20

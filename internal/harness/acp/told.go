@@ -94,13 +94,3 @@ func within(lines [][]byte, room int) [][]byte {
 	note := encode(object{"note": fmt.Sprintf("%d messages are left out here", from-1)})
 	return append([][]byte{lines[0], note}, lines[from:]...)
 }
-
-func encode(v any) []byte {
-	var out bytes.Buffer
-	to := json.NewEncoder(&out)
-	to.SetEscapeHTML(false)
-	if err := to.Encode(v); err != nil {
-		return nil // cannot happen for strings and JSON
-	}
-	return out.Bytes()
-}

@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 
@@ -10,6 +11,27 @@ import (
 
 // version is the protocol version.
 const version = 1
+
+type object map[string]any
+
+// text returns v as JSON. v must consist of strings, numbers and JSON.
+func text(v any) json.RawMessage {
+	out, err := json.Marshal(v)
+	if err != nil {
+		return json.RawMessage("{}") // an agent's invalid JSON was refused before
+	}
+	return out
+}
+
+func encode(v any) []byte {
+	var out bytes.Buffer
+	to := json.NewEncoder(&out)
+	to.SetEscapeHTML(false)
+	if err := to.Encode(v); err != nil {
+		return nil // cannot happen for strings and JSON
+	}
+	return out.Bytes()
+}
 
 // message is any message of the agent: a request or notification with a method, or the answer to a request of ours.
 type message struct {

@@ -13,8 +13,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-type object map[string]any
-
 // Rebuild writes a transcript under a new name, because Claude Code would continue an existing one.
 func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.File, string, error) {
 	session := newID()

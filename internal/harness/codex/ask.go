@@ -15,14 +15,6 @@ import (
 // maxAsks limits the questions that wait.
 const maxAsks = 20
 
-// asking is a question that waits for its answer. said is the answer to a question of the model.
-type asking struct {
-	id       json.RawMessage
-	call     string
-	question bool
-	said     string
-}
-
 // runs and writes are the tools that Codex has as commands and as changes of files.
 var (
 	runs   = []string{entry.RunCommandTool, entry.ReadFileTool, entry.SearchFilesTool, entry.FetchTool}

@@ -53,6 +53,9 @@ func triple() string {
 	return "x86_64-unknown-linux-musl"
 }
 
+// firstID is the id of the first request, which Start sends.
+const firstID = 1
+
 // Start starts codex app-server. The reader sends the prompt once there is a thread. Codex does not read the repository's
 // configuration, because the directory is not trusted.
 func (Harness) Start(job harness.Job, session, prompt string) (harness.Start, error) {

@@ -12,65 +12,6 @@ import (
 
 // This file reads the items of a turn.
 
-type item struct {
-	ID       string          `json:"id"`
-	Type     string          `json:"type"`
-	ClientID string          `json:"clientId"`
-	Text     string          `json:"text"`
-	Summary  []string        `json:"summary"`
-	Command  string          `json:"command"`
-	Output   string          `json:"aggregatedOutput"`
-	ExitCode *int            `json:"exitCode"`
-	Status   string          `json:"status"`
-	Server   string          `json:"server"`
-	Tool     string          `json:"tool"`
-	Args     json.RawMessage `json:"arguments"`
-	Result   json.RawMessage `json:"result"`
-	Error    json.RawMessage `json:"error"`
-	Changes  json.RawMessage `json:"changes"`
-	Query    string          `json:"query"`
-	Prompt   string          `json:"prompt"`
-	Agents   json.RawMessage `json:"agentsStates"`
-}
-
-// call is a tool call.
-type call struct {
-	id, tool  string
-	arguments json.RawMessage
-}
-
-// call returns the tool call that an item is; without a tool if it is none.
-func (i item) call() call {
-	c := call{id: i.ID}
-	var fields any
-	switch i.Type {
-	case "commandExecution":
-		c.tool, fields = "exec_command", map[string]string{"cmd": i.Command}
-	case "fileChange":
-		c.tool, fields = "apply_patch", map[string]json.RawMessage{"changes": i.Changes}
-		if len(i.Changes) == 0 {
-			fields = struct{}{}
-		}
-	case "mcpToolCall":
-		if c.tool = i.Server + "." + i.Tool; len(i.Args) > 0 && i.Args[0] == '{' {
-			c.arguments = i.Args
-			return c
-		}
-		fields = struct{}{}
-	case "webSearch":
-		c.tool, fields = "web_search", map[string]string{"query": i.Query}
-	case "collabAgentToolCall":
-		c.tool, fields = i.Tool, map[string]string{"prompt": i.Prompt}
-	default:
-		return c
-	}
-	var err error
-	if c.arguments, err = json.Marshal(fields); err != nil {
-		c.arguments = json.RawMessage("{}")
-	}
-	return c
-}
-
 // starts reads the start of an item.
 func (r *reader) starts(i item) []harness.Event {
 	switch i.Type {

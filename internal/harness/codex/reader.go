@@ -17,9 +17,6 @@ func (Harness) Read(job harness.Job, session, prompt string) harness.Reader {
 		said: []saying{{text: prompt}}, calls: map[string]string{}, asks: map[string]asking{}}
 }
 
-// firstID is the id of the first request, which Start sends.
-const firstID = 1
-
 type reader struct {
 	job   harness.Job
 	tally harness.Tally
@@ -57,6 +54,14 @@ type reader struct {
 
 // saying is a prompt. id is empty until it was sent to a turn that runs.
 type saying struct{ id, text string }
+
+// asking is a question that waits for its answer. said is the answer to a question of the model.
+type asking struct {
+	id       json.RawMessage
+	call     string
+	question bool
+	said     string
+}
 
 // Line reads a message.
 func (r *reader) Line(text []byte, cut int64) []harness.Event {

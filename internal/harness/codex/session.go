@@ -11,8 +11,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-type object map[string]any
-
 // Rebuild writes a rollout: the items of the conversation, as Codex sends them to the model.
 func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.File, string, error) {
 	sum := sha256.New()

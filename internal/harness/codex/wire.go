@@ -10,6 +10,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
+type object map[string]any
+
 // message is any message of Codex: a request or notification with a method, or the answer to a request of ours.
 type message struct {
 	ID     json.RawMessage `json:"id"`
@@ -50,6 +52,27 @@ type params struct {
 	Command   string          `json:"command"`
 	Questions json.RawMessage `json:"questions"`
 	RequestID json.RawMessage `json:"requestId"`
+}
+
+type item struct {
+	ID       string          `json:"id"`
+	Type     string          `json:"type"`
+	ClientID string          `json:"clientId"`
+	Text     string          `json:"text"`
+	Summary  []string        `json:"summary"`
+	Command  string          `json:"command"`
+	Output   string          `json:"aggregatedOutput"`
+	ExitCode *int            `json:"exitCode"`
+	Status   string          `json:"status"`
+	Server   string          `json:"server"`
+	Tool     string          `json:"tool"`
+	Args     json.RawMessage `json:"arguments"`
+	Result   json.RawMessage `json:"result"`
+	Error    json.RawMessage `json:"error"`
+	Changes  json.RawMessage `json:"changes"`
+	Query    string          `json:"query"`
+	Prompt   string          `json:"prompt"`
+	Agents   json.RawMessage `json:"agentsStates"`
 }
 
 type turn struct {
