@@ -1,23 +1,19 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
-	"text/tabwriter"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/term"
 
-	"context"
-	"sync"
-
-	"bytes"
-	"os/exec"
-	"sync/atomic"
-
-	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 )
 
@@ -70,42 +66,6 @@ func (a *app) printJSON(view any) error {
 		return a.filter.print(a.signals.next(), a.out, view)
 	}
 	return export.EncodeJSON(a.out, view)
-}
-
-// row is one item of a list: its id, its view for programs, and its columns for people.
-type row struct {
-	id      string
-	view    any
-	columns []string
-}
-
-// list prints rows: ids with --quiet, one JSON array with --json, else a table. On a terminal, the table has a header and fits
-// the width. Elsewhere it has no header, because a script would take it for a row, and nothing is cut.
-func (a *app) list(header []string, rows []row) error {
-	if a.json {
-		views := make([]any, len(rows))
-		for i, r := range rows {
-			views[i] = r.view
-		}
-		return a.printJSON(views)
-	}
-	for _, r := range rows {
-		for i, c := range r.columns {
-			r.columns[i] = entry.PrintableLine(c)
-		}
-	}
-	if !a.quiet && len(rows) > 0 && isTerminal(a.out) {
-		_, err := io.WriteString(a.out, tableFor(header, rows, columnsOf(a.out)))
-		return err
-	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	for _, r := range rows {
-		if a.quiet {
-			r.columns = []string{entry.PrintableLine(r.id)}
-		}
-		fmt.Fprintln(w, strings.Join(r.columns, "\t"))
-	}
-	return w.Flush()
 }
 
 // when formats a time: on a terminal as an age, otherwise exactly, because a script needs the exact time.

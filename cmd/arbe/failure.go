@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"connectrpc.com/connect"
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
@@ -106,71 +103,4 @@ func (t target) logIn() string {
 		return "start arbe up again, which makes a new key for this machine"
 	}
 	return "log in with: arbe login " + t.Host + ", or set ARBE_TOKEN to an API key"
-}
-
-// misused returns the error for a mistake in the command line that cobra found.
-func misused(err error) error {
-	if _, ok := errors.AsType[*fault.Error](err); ok {
-		return err
-	}
-	return fault.New(fault.Invalid, err.Error(), "see arbe --help")
-}
-
-// misusedVerb returns the error for a mistake in the call of one verb.
-func misusedVerb(cmd *cobra.Command, message string) error {
-	return fault.Newf(fault.Invalid, "see "+cmd.CommandPath()+" --help", "%s", message)
-}
-
-// wrongFlag returns the error for a mistake in a flag. It replaces the parser's message, which names Go's types and functions.
-func wrongFlag(cmd *cobra.Command, err error) error {
-	if typed := cmd.Flags().Args(); cmd.HasSubCommands() && len(typed) > 0 {
-		return unknownVerb(cmd, typed[0]) // the flag belongs to it: arbe ls -l
-	}
-	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && (unknown.GetSpecifiedName() == "template" || unknown.GetSpecifiedName() == "format") {
-		return fault.New(fault.Invalid, err.Error(), "use --json or --jq; see arbe help formatting")
-	}
-	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
-	if !ok {
-		return misusedVerb(cmd, err.Error())
-	}
-	if expression, ok := errors.AsType[*wrongFilter](err); ok {
-		return fault.Newf(fault.Invalid, "see arbe help formatting", "--jq: %s", expression)
-	}
-	must := map[string]string{
-		"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "bool": "true or false",
-		"duration": "a duration such as 90s, 10m or 720h",
-	}[wrong.GetFlag().Value.Type()]
-	message := fmt.Sprintf("--%s: %q is not a valid value", wrong.GetFlag().Name, wrong.GetValue())
-	switch {
-	case errors.Is(err, strconv.ErrRange):
-		message = fmt.Sprintf("--%s: %s is too large or too small", wrong.GetFlag().Name, wrong.GetValue())
-	case must != "":
-		message = fmt.Sprintf("--%s: %q is not %s", wrong.GetFlag().Name, wrong.GetValue(), must)
-	}
-	return misusedVerb(cmd, message)
-}
-
-// conflictingFlags explains an error of [cobra.Command.ValidateFlagGroups], which ends with the names of the flags: "[edit delete]
-// were all set".
-func conflictingFlags(cmd *cobra.Command, err error) error {
-	message := err.Error()
-	if from, to := strings.LastIndexByte(message, '['), strings.LastIndexByte(message, ']'); from >= 0 && from < to {
-		if names := strings.Fields(message[from+1 : to]); len(names) > 1 {
-			message = "--" + strings.Join(names, " and --") + " cannot be used together"
-		}
-	}
-	return misusedVerb(cmd, message)
-}
-
-// takes returns a check of the number of a verb's arguments. names describes them in errors.
-func takes(least, most int, names string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < least:
-			return misusedVerb(cmd, fmt.Sprintf("%s needs %s", cmd.CommandPath(), names))
-		case len(args) > most:
-			return misusedVerb(cmd, fmt.Sprintf("%s takes %s, and no %q", cmd.CommandPath(), first(names, "no arguments"), args[most]))
-		}
-		return nil
-	}
 }

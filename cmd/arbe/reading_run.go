@@ -87,3 +87,27 @@ func beginsRun(ctx context.Context, c *arbe.Client, thread string, m *arbev1.Que
 	chat, ok := payload.(entry.Chat)
 	return ok && chat.Run == nil && !chat.Confined, nil
 }
+
+// isBoot reports whether a delta is about the preparation of a run.
+func isBoot(d *arbev1.Delta) bool {
+	_, is := entry.BootOf(d.GetEntryId())
+	return is
+}
+
+// sayBoot prints which step the launch of a run has reached.
+func (a *app) sayBoot(output []byte) {
+	for _, step := range entry.BootSteps(output) {
+		a.say(step + " …")
+	}
+}
+
+// statusCode returns the exit code for the status of a run.
+func statusCode(status string) error {
+	switch status {
+	case entry.RunFailed:
+		return exitCode(exitBotFailed)
+	case entry.RunCancelled:
+		return exitCode(exitBotStopped)
+	}
+	return nil
+}

@@ -69,6 +69,23 @@ func newRoot(a *app) *cobra.Command {
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(wrongFlag)
+	root.SetUsageFunc(usage)
+	a.addFlags(root)
+	makeGroup(root)
+	a.addVersionFlag(root)
+	a.addVerbs(root)
+	a.completeFlags(root)
+	for _, topic := range topics {
+		root.AddCommand(topic())
+	}
+	root.SetHelpCommand(help(root))
+	root.SetHelpCommandGroupID("Others")
+	a.setHelp(root)
+	return root
+}
+
+// addFlags defines the flags of every verb.
+func (a *app) addFlags(root *cobra.Command) {
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "print JSON, errors too (see arbe help formatting)")
 	flags.Var(&filterFlag{app: a}, "jq", "print what this `EXPRESSION` of jq makes of the JSON (see arbe help formatting)")
@@ -77,8 +94,19 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.hostFlag, "host", "", "address of the server (default $ARBE_HOST; see arbe help servers)")
 	flags.StringVar(&a.profileFlag, "profile", "", "server and credential stored by arbe login (default $ARBE_PROFILE)")
 	flags.StringVar(&a.dataDirFlag, "data-dir", "", "data directory of a server on this machine (default $ARBE_DATA_DIR or .arbe)")
-	root.SetUsageFunc(usage)
-	makeGroup(root)
+}
+
+// completeFlags completes the values of the flags of every verb.
+func (a *app) completeFlags(root *cobra.Command) {
+	for flag, complete := range map[string]cobra.CompletionFunc{"profile": a.profileNames, "jq": cobra.NoFileCompletions} {
+		if err := root.RegisterFlagCompletionFunc(flag, complete); err != nil {
+			panic(err) // impossible: addFlags has defined the flag
+		}
+	}
+}
+
+// addVersionFlag makes arbe --version do what arbe version does.
+func (a *app) addVersionFlag(root *cobra.Command) {
 	about := root.RunE
 	versionFlag := root.Flags().Bool("version", false, "print the version, as arbe version does")
 	root.RunE = func(cmd *cobra.Command, args []string) error {
@@ -87,6 +115,10 @@ func newRoot(a *app) *cobra.Command {
 		}
 		return about(cmd, args)
 	}
+}
+
+// addVerbs adds all verbs, in their groups.
+func (a *app) addVerbs(root *cobra.Command) {
 	root.CompletionOptions.DisableDefaultCmd = true // ours is in the table
 	for _, part := range verbs {
 		root.AddGroup(&cobra.Group{ID: part.title, Title: part.title + ":"})
@@ -96,16 +128,10 @@ func newRoot(a *app) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
-	for flag, complete := range map[string]cobra.CompletionFunc{"profile": a.profileNames, "jq": cobra.NoFileCompletions} {
-		if err := root.RegisterFlagCompletionFunc(flag, complete); err != nil {
-			panic(err) // impossible: the flag is defined above
-		}
-	}
-	for _, topic := range topics {
-		root.AddCommand(topic())
-	}
-	root.SetHelpCommand(help(root))
-	root.SetHelpCommandGroupID("Others")
+}
+
+// setHelp makes help go through the pager, and makes it JSON with --json.
+func (a *app) setHelp(root *cobra.Command) {
 	asText := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if !a.json {
@@ -119,5 +145,4 @@ func newRoot(a *app) *cobra.Command {
 			a.unhelped = a.printJSON(viewHelp(cmd))
 		}
 	})
-	return root
 }

@@ -157,19 +157,6 @@ func (a *app) watchRun(ctx context.Context, c *arbe.Client, thread string, epoch
 	return nil
 }
 
-// isBoot reports whether a delta is about the preparation of a run.
-func isBoot(d *arbev1.Delta) bool {
-	_, is := entry.BootOf(d.GetEntryId())
-	return is
-}
-
-// sayBoot prints which step the launch of a run has reached.
-func (a *app) sayBoot(output []byte) {
-	for _, step := range entry.BootSteps(output) {
-		a.say(step + " …")
-	}
-}
-
 // endsRun reports whether an entry ends a run.
 func endsRun(e *arbev1.Entry, epoch int64) bool {
 	payload, _ := export.Decode(e)
@@ -260,14 +247,3 @@ func treeWords(micros int64) string {
 
 // runCode returns the exit code for a run.
 func runCode(r *arbev1.Run) error { return statusCode(r.GetStatus()) }
-
-// statusCode returns the exit code for the status of a run.
-func statusCode(status string) error {
-	switch status {
-	case entry.RunFailed:
-		return exitCode(exitBotFailed)
-	case entry.RunCancelled:
-		return exitCode(exitBotStopped)
-	}
-	return nil
-}

@@ -27,6 +27,13 @@ const (
 // idCell matches the cells that name a thing by its id: of a thread, of an entry in it, or of an agent.
 var idCell = lazyregexp.New(`^([0-9a-hjkmnp-tv-z]{12}|[0-9a-hjkmnp-tv-z]{20}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})(#\d+)?$`)
 
+// row is one item of a list: its id, its view for programs, and its columns for people.
+type row struct {
+	id      string
+	view    any
+	columns []string
+}
+
 // columnsOf returns the width of a terminal, or a very large one if the terminal does not tell.
 func columnsOf(stream io.Writer) int {
 	if p, ok := stream.(*pager); ok {

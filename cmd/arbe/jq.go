@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/itchyny/gojq"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/export"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// print prints what the expression makes of a value: strings as they are, null as an empty line, and everything else as a line
+// of JSON, as GitHub's gh does. Each result is one write, so that a reader gets whole lines as soon as they are known. An
+// expression may have no end; ctx ends it.
+func (f *filter) print(ctx context.Context, out io.Writer, view any) error {
+	value, err := plainJSON(view)
+	if err != nil {
+		return err
+	}
+	terminal := isTerminal(out)
+	for results := f.code.RunWithContext(ctx, value); ; {
+		result, more := results.Next()
+		if !more {
+			return nil
+		}
+		var line string
+		switch result := result.(type) {
+		case error:
+			if halt, ok := errors.AsType[*gojq.HaltError](result); ok && halt.Value() == nil { // the function halt
+				return nil
+			}
+			return unfiltered(ctx, result)
+		case nil:
+		case string:
+			line = result
+		default:
+			text, err := gojq.Marshal(result)
+			if err != nil {
+				return unfiltered(ctx, err)
+			}
+			line = string(text)
+		}
+		if terminal {
+			line = entry.Printable(line)
+		}
+		if _, err := io.WriteString(out, line+"\n"); err != nil {
+			return err
+		}
+	}
+}
+
+// maxReason is how many characters of gojq's reason for a failure are shown.
+const maxReason = 300
+
+// unfiltered explains why an expression could not be applied to a value. The verb has already done what it does, so its exit
+// code is not that of a mistake in the command line.
+func unfiltered(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fault.New(fault.Canceled, "--jq was interrupted", "").Because(ctx.Err())
+	}
+	why := []rune(err.Error()) // it may quote the whole value
+	if len(why) > maxReason {
+		why = append(why[:maxReason], '…')
+	}
+	return fault.Newf(fault.Internal, "correct the expression; what the command has done stays done", "--jq cannot be applied to this JSON: %s", string(why)).Because(err)
+}
+
+// plainJSON returns a view as the maps, slices and scalars that --json would print. Numbers stay exact.
+func plainJSON(view any) (value any, err error) {
+	var text bytes.Buffer
+	if err := export.EncodeJSON(&text, view); err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(&text)
+	dec.UseNumber()
+	return value, dec.Decode(&value)
+}
+
+// filterFlag is the value of --jq. It compiles the expression while the command line is parsed, so that a wrong one is refused
+// before the verb begins, and it implies --json.
+type filterFlag struct {
+	app        *app
+	expression string
+}
+
+// String implements [github.com/spf13/pflag.Value].
+func (f *filterFlag) String() string { return f.expression }
+
+// Type implements [github.com/spf13/pflag.Value].
+func (f *filterFlag) Type() string { return "string" }
+
+// Set implements [github.com/spf13/pflag.Value].
+func (f *filterFlag) Set(expression string) (err error) {
+	f.app.json, f.expression = true, expression // first, so that the error is JSON too
+	if f.app.filter, err = newFilter(expression); err != nil {
+		return &wrongFilter{err}
+	}
+	return nil
+}
+
+// wrongFilter is the error of an expression that cannot be compiled.
+type wrongFilter struct{ error }
