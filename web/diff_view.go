@@ -118,13 +118,6 @@ func diffFileText(f markup.DiffFile) string {
 	return strings.Join(parts, " · ")
 }
 
-// fileName returns the path of a file, on one line.
-func fileName(f markup.DiffFile) string {
-	return cmp.Or(literalName(f.Name), "a file without a name")
-}
-
-var oneLine = strings.NewReplacer("\n", "<U+000A>", "\t", "<U+0009>")
-
 // diffLineClass returns the class of a line.
 func diffLineClass(l markup.DiffLine) string {
 	switch l.Kind {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -90,9 +89,6 @@ func (v filesView) lineNumbers() string {
 	}
 	return string(b)
 }
-
-// literalName returns a name of a file on one line, with every character visible.
-func literalName(name string) string { return oneLine.Replace(entry.Literal(name)) }
 
 // fileMark returns what follows the name of a file in a list, by its kind.
 func fileMark(kind string) string {

@@ -451,7 +451,7 @@ func places(f layout) templ.Component {
 	})
 }
 
-func placesList(f layout) templ.Component {
+func placesButton() templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -472,35 +472,72 @@ func placesList(f layout) templ.Component {
 			templ_7745c5c3_Var20 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 34, "<div id=\"places\" class=\"places-list\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 34, "<button type=\"button\" class=\"ghost places-button\" popovertarget=\"places-column\" aria-label=\"Places\">")
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = icon("menu").Render(ctx, templ_7745c5c3_Buffer)
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "</button>")
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		return nil
+	})
+}
+
+func placesList(f layout) templ.Component {
+	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
+		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
+		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
+			return templ_7745c5c3_CtxErr
+		}
+		templ_7745c5c3_Buffer, templ_7745c5c3_IsBuffer := templruntime.GetBuffer(templ_7745c5c3_W)
+		if !templ_7745c5c3_IsBuffer {
+			defer func() {
+				templ_7745c5c3_BufErr := templruntime.ReleaseBuffer(templ_7745c5c3_Buffer)
+				if templ_7745c5c3_Err == nil {
+					templ_7745c5c3_Err = templ_7745c5c3_BufErr
+				}
+			}()
+		}
+		ctx = templ.InitializeContext(ctx)
+		templ_7745c5c3_Var21 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var21 == nil {
+			templ_7745c5c3_Var21 = templ.NopComponent
+		}
+		ctx = templ.ClearChildren(ctx)
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 36, "<div id=\"places\" class=\"places-list\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		if f.House != nil {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "<a class=\"place home\" id=\"place-house\" href=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 37, "<a class=\"place home\" id=\"place-house\" href=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			var templ_7745c5c3_Var21 templ.SafeURL
-			templ_7745c5c3_Var21, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(housePath(f.House.Id)))
+			var templ_7745c5c3_Var22 templ.SafeURL
+			templ_7745c5c3_Var22, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(housePath(f.House.Id)))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 86, Col: 85}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 92, Col: 85}
 			}
-			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var21))
+			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var22))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 36, "\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 38, "\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			if f.Current == "" {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 37, " aria-current")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 39, " aria-current")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 38, ">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 40, ">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -508,30 +545,30 @@ func placesList(f layout) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 39, "<span class=\"place-name\">All threads</span></a> <a class=\"place\" id=\"place-search\" href=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 41, "<span class=\"place-name\">All threads</span></a> <a class=\"place\" id=\"place-search\" href=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			var templ_7745c5c3_Var22 templ.SafeURL
-			templ_7745c5c3_Var22, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(searchPath(f.House.Id)))
+			var templ_7745c5c3_Var23 templ.SafeURL
+			templ_7745c5c3_Var23, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(searchPath(f.House.Id)))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 90, Col: 82}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 96, Col: 82}
 			}
-			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var22))
+			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var23))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 40, "\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 42, "\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			if f.Current == inSearch {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 41, " aria-current")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 43, " aria-current")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 42, ">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 44, ">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -539,30 +576,30 @@ func placesList(f layout) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 43, "<span class=\"place-name\">Search</span></a> <a class=\"place\" id=\"place-settings\" href=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 45, "<span class=\"place-name\">Search</span></a> <a class=\"place\" id=\"place-settings\" href=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			var templ_7745c5c3_Var23 templ.SafeURL
-			templ_7745c5c3_Var23, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(settingsPath(f.House.Id, "members")))
+			var templ_7745c5c3_Var24 templ.SafeURL
+			templ_7745c5c3_Var24, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(settingsPath(f.House.Id, "members")))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 94, Col: 97}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 100, Col: 97}
 			}
-			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var23))
+			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var24))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 44, "\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 46, "\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			if f.Current == inSettings {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 45, " aria-current")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 47, " aria-current")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 46, ">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 48, ">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -570,13 +607,13 @@ func placesList(f layout) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 47, "<span class=\"place-name\">Members and settings</span></a> ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 49, "<span class=\"place-name\">Members and settings</span></a> ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		}
 		if pinned := f.pinned(); len(pinned) > 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 48, "<h2 id=\"places-pinned\">Pinned</h2>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 50, "<h2 id=\"places-pinned\">Pinned</h2>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -588,7 +625,7 @@ func placesList(f layout) templ.Component {
 			}
 		}
 		if recent := f.recent(); len(recent) > 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 49, "<h2 id=\"places-recent\">Recent</h2>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 51, "<h2 id=\"places-recent\">Recent</h2>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -599,7 +636,7 @@ func placesList(f layout) templ.Component {
 				}
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 50, "</div>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 52, "</div>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -623,70 +660,70 @@ func place(t listedThread, current bool) templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var24 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var24 == nil {
-			templ_7745c5c3_Var24 = templ.NopComponent
+		templ_7745c5c3_Var25 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var25 == nil {
+			templ_7745c5c3_Var25 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
 		if t.Folded > 0 {
-			var templ_7745c5c3_Var25 = []any{"place", templ.KV("child", t.Depth > 0), templ.KV("deeper", t.Depth > 1), "folded"}
-			templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var25...)
+			var templ_7745c5c3_Var26 = []any{"place", templ.KV("child", t.Depth > 0), templ.KV("deeper", t.Depth > 1), "folded"}
+			templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var26...)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 51, "<a class=\"")
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
-			var templ_7745c5c3_Var26 string
-			templ_7745c5c3_Var26, templ_7745c5c3_Err = templ.JoinStringErrs(templ.CSSClasses(templ_7745c5c3_Var25).String())
-			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 1, Col: 0}
-			}
-			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var26))
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 52, "\" id=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 53, "<a class=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var27 string
-			templ_7745c5c3_Var27, templ_7745c5c3_Err = templ.JoinStringErrs("place-" + t.key())
+			templ_7745c5c3_Var27, templ_7745c5c3_Err = templ.JoinStringErrs(templ.CSSClasses(templ_7745c5c3_Var26).String())
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 116, Col: 121}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 1, Col: 0}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var27))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 53, "\" href=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 54, "\" id=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			var templ_7745c5c3_Var28 templ.SafeURL
-			templ_7745c5c3_Var28, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(threadPath(t.Id) + "#kids"))
+			var templ_7745c5c3_Var28 string
+			templ_7745c5c3_Var28, templ_7745c5c3_Err = templ.JoinStringErrs("place-" + t.key())
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 116, Col: 172}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 122, Col: 121}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var28))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 54, "\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 55, "\" href=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			var templ_7745c5c3_Var29 string
-			templ_7745c5c3_Var29, templ_7745c5c3_Err = templ.JoinStringErrs(foldedWords(t))
+			var templ_7745c5c3_Var29 templ.SafeURL
+			templ_7745c5c3_Var29, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(threadPath(t.Id) + "#kids"))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 116, Col: 191}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 122, Col: 172}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var29))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 55, "</a>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 56, "\">")
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			var templ_7745c5c3_Var30 string
+			templ_7745c5c3_Var30, templ_7745c5c3_Err = templ.JoinStringErrs(foldedWords(t))
+			if templ_7745c5c3_Err != nil {
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 122, Col: 191}
+			}
+			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var30))
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 57, "</a>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -716,66 +753,66 @@ func placeLink(t listedThread, current bool) templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var30 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var30 == nil {
-			templ_7745c5c3_Var30 = templ.NopComponent
+		templ_7745c5c3_Var31 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var31 == nil {
+			templ_7745c5c3_Var31 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		var templ_7745c5c3_Var31 = []any{"place", templ.KV("child", t.Depth > 0), templ.KV("deeper", t.Depth > 1)}
-		templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var31...)
+		var templ_7745c5c3_Var32 = []any{"place", templ.KV("child", t.Depth > 0), templ.KV("deeper", t.Depth > 1)}
+		templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var32...)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 56, "<a class=\"")
-		if templ_7745c5c3_Err != nil {
-			return templ_7745c5c3_Err
-		}
-		var templ_7745c5c3_Var32 string
-		templ_7745c5c3_Var32, templ_7745c5c3_Err = templ.JoinStringErrs(templ.CSSClasses(templ_7745c5c3_Var31).String())
-		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 1, Col: 0}
-		}
-		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var32))
-		if templ_7745c5c3_Err != nil {
-			return templ_7745c5c3_Err
-		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 57, "\" id=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 58, "<a class=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var33 string
-		templ_7745c5c3_Var33, templ_7745c5c3_Err = templ.JoinStringErrs("place-" + t.Id)
+		templ_7745c5c3_Var33, templ_7745c5c3_Err = templ.JoinStringErrs(templ.CSSClasses(templ_7745c5c3_Var32).String())
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 123, Col: 107}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 1, Col: 0}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var33))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 58, "\" href=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 59, "\" id=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var34 templ.SafeURL
-		templ_7745c5c3_Var34, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(threadPath(t.Id)))
+		var templ_7745c5c3_Var34 string
+		templ_7745c5c3_Var34, templ_7745c5c3_Err = templ.JoinStringErrs("place-" + t.Id)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 123, Col: 148}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 129, Col: 107}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var34))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 59, "\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 60, "\" href=\"")
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		var templ_7745c5c3_Var35 templ.SafeURL
+		templ_7745c5c3_Var35, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(threadPath(t.Id)))
+		if templ_7745c5c3_Err != nil {
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 129, Col: 148}
+		}
+		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var35))
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 61, "\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		if current {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 60, " aria-current")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 62, " aria-current")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 61, ">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 63, ">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -783,20 +820,20 @@ func placeLink(t listedThread, current bool) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 62, "<span class=\"place-name\" dir=\"auto\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 64, "<span class=\"place-name\" dir=\"auto\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var35 string
-		templ_7745c5c3_Var35, templ_7745c5c3_Err = templ.JoinStringErrs(title(t.Thread))
+		var templ_7745c5c3_Var36 string
+		templ_7745c5c3_Var36, templ_7745c5c3_Err = templ.JoinStringErrs(title(t.Thread))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 125, Col: 55}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 131, Col: 55}
 		}
-		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var35))
+		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var36))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 63, "</span>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 65, "</span>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -804,7 +841,7 @@ func placeLink(t listedThread, current bool) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 64, "</a>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 66, "</a>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -828,12 +865,12 @@ func meFoot(f layout) templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var36 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var36 == nil {
-			templ_7745c5c3_Var36 = templ.NopComponent
+		templ_7745c5c3_Var37 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var37 == nil {
+			templ_7745c5c3_Var37 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 65, "<div class=\"me\"><details class=\"menu up\" data-preserve-attr=\"open\"><summary>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 67, "<div class=\"me\"><details class=\"menu up\" data-preserve-attr=\"open\"><summary>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -841,20 +878,20 @@ func meFoot(f layout) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 66, "<span class=\"place-name\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 68, "<span class=\"place-name\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var37 string
-		templ_7745c5c3_Var37, templ_7745c5c3_Err = templ.JoinStringErrs(f.Me.Name)
+		var templ_7745c5c3_Var38 string
+		templ_7745c5c3_Var38, templ_7745c5c3_Err = templ.JoinStringErrs(f.Me.Name)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 135, Col: 40}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 141, Col: 40}
 		}
-		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var37))
+		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var38))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 67, "</span>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 69, "</span>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -862,59 +899,59 @@ func meFoot(f layout) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 68, "</summary><div class=\"menu-body\"><form method=\"post\" action=\"/theme\" class=\"themes\"><input type=\"hidden\" name=\"back\" value=\"")
-		if templ_7745c5c3_Err != nil {
-			return templ_7745c5c3_Err
-		}
-		var templ_7745c5c3_Var38 string
-		templ_7745c5c3_Var38, templ_7745c5c3_Err = templ.JoinStringErrs(f.Path)
-		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 140, Col: 52}
-		}
-		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var38))
-		if templ_7745c5c3_Err != nil {
-			return templ_7745c5c3_Err
-		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 69, "\"> <button name=\"theme\" value=\"light\" aria-pressed=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 70, "</summary><div class=\"menu-body\"><form method=\"post\" action=\"/theme\" class=\"themes\"><input type=\"hidden\" name=\"back\" value=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var39 string
-		templ_7745c5c3_Var39, templ_7745c5c3_Err = templ.JoinStringErrs(pressed(f.Theme == "light"))
+		templ_7745c5c3_Var39, templ_7745c5c3_Err = templ.JoinStringErrs(f.Path)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 141, Col: 82}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 146, Col: 52}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var39))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 70, "\">Light</button> <button name=\"theme\" value=\"dark\" aria-pressed=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 71, "\"> <button name=\"theme\" value=\"light\" aria-pressed=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var40 string
-		templ_7745c5c3_Var40, templ_7745c5c3_Err = templ.JoinStringErrs(pressed(f.Theme == "dark"))
+		templ_7745c5c3_Var40, templ_7745c5c3_Err = templ.JoinStringErrs(pressed(f.Theme == "light"))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 142, Col: 80}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 147, Col: 82}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var40))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 71, "\">Dark</button> <button name=\"theme\" value=\"system\" aria-pressed=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 72, "\">Light</button> <button name=\"theme\" value=\"dark\" aria-pressed=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var41 string
-		templ_7745c5c3_Var41, templ_7745c5c3_Err = templ.JoinStringErrs(pressed(f.Theme == ""))
+		templ_7745c5c3_Var41, templ_7745c5c3_Err = templ.JoinStringErrs(pressed(f.Theme == "dark"))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 143, Col: 78}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 148, Col: 80}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var41))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 72, "\">System</button></form><button type=\"button\" class=\"scripted\" popovertarget=\"sheet\">Keyboard</button> <a href=\"/profile\">Your profile</a> <a href=\"/notifications\">Notifications</a> <a href=\"/sessions\">Where you are logged in</a><form method=\"post\" action=\"/logout\"><button>Log out</button></form></div></details></div>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 73, "\">Dark</button> <button name=\"theme\" value=\"system\" aria-pressed=\"")
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		var templ_7745c5c3_Var42 string
+		templ_7745c5c3_Var42, templ_7745c5c3_Err = templ.JoinStringErrs(pressed(f.Theme == ""))
+		if templ_7745c5c3_Err != nil {
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 149, Col: 78}
+		}
+		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var42))
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 74, "\">System</button></form><button type=\"button\" class=\"scripted\" popovertarget=\"sheet\">Keyboard</button> <a href=\"/profile\">Your profile</a> <a href=\"/notifications\">Notifications</a> <a href=\"/sessions\">Where you are logged in</a><form method=\"post\" action=\"/logout\"><button>Log out</button></form></div></details></div>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -938,12 +975,12 @@ func sheet() templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var42 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var42 == nil {
-			templ_7745c5c3_Var42 = templ.NopComponent
+		templ_7745c5c3_Var43 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var43 == nil {
+			templ_7745c5c3_Var43 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 73, "<div id=\"sheet\" class=\"sheet\" popover role=\"dialog\" aria-labelledby=\"sheet-title\"><h2 id=\"sheet-title\">Keyboard</h2><dl><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>next, previous entry or thread</dd><dt><kbd>c</kbd></dt><dd>write</dd><dt><kbd>Enter</kbd></dt><dd>send; with <kbd>Shift</kbd> a new line</dd><dt><kbd>↑</kbd></dt><dd>in an empty composer: take back what was not sent</dd><dt><kbd>x</kbd></dt><dd>stop the running command or the bot at work</dd><dt><kbd>e</kbd></dt><dd>jump to the latest</dd><dt><kbd>/</kbd></dt><dd>search</dd><dt><kbd>Ctrl</kbd> <kbd>K</kbd></dt><dd>go to a thread or page, or search</dd><dt><kbd>g</kbd> <kbd>h</kbd></dt><dd>go to the house</dd><dt><kbd>?</kbd></dt><dd>this sheet</dd></dl></div>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 75, "<div id=\"sheet\" class=\"sheet\" popover role=\"dialog\" aria-labelledby=\"sheet-title\"><h2 id=\"sheet-title\">Keyboard</h2><dl><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>next, previous entry or thread</dd><dt><kbd>c</kbd></dt><dd>write</dd><dt><kbd>Enter</kbd></dt><dd>send; with <kbd>Shift</kbd> a new line</dd><dt><kbd>↑</kbd></dt><dd>in an empty composer: take back what was not sent</dd><dt><kbd>x</kbd></dt><dd>stop the running command or the bot at work</dd><dt><kbd>e</kbd></dt><dd>jump to the latest</dd><dt><kbd>/</kbd></dt><dd>search</dd><dt><kbd>Ctrl</kbd> <kbd>K</kbd></dt><dd>go to a thread or page, or search</dd><dt><kbd>g</kbd> <kbd>h</kbd></dt><dd>go to the house</dd><dt><kbd>?</kbd></dt><dd>this sheet</dd></dl></div>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -968,25 +1005,25 @@ func palette(house string) templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var43 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var43 == nil {
-			templ_7745c5c3_Var43 = templ.NopComponent
+		templ_7745c5c3_Var44 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var44 == nil {
+			templ_7745c5c3_Var44 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 74, "<dialog id=\"palette\" class=\"palette\" aria-label=\"Go to\" data-search=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 76, "<dialog id=\"palette\" class=\"palette\" aria-label=\"Go to\" data-search=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var44 string
-		templ_7745c5c3_Var44, templ_7745c5c3_Err = templ.JoinStringErrs(searchPath(house))
+		var templ_7745c5c3_Var45 string
+		templ_7745c5c3_Var45, templ_7745c5c3_Err = templ.JoinStringErrs(searchPath(house))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 185, Col: 88}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 191, Col: 88}
 		}
-		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var44))
+		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var45))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 75, "\"><input type=\"search\" placeholder=\"Go to a thread, or search\" aria-label=\"Go to a thread, or search\" autocomplete=\"off\" role=\"combobox\" aria-expanded=\"true\" aria-controls=\"palette-choices\"><ul id=\"palette-choices\" role=\"listbox\" aria-label=\"Choices\"></ul></dialog>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 77, "\"><input type=\"search\" placeholder=\"Go to a thread, or search\" aria-label=\"Go to a thread, or search\" autocomplete=\"off\" role=\"combobox\" aria-expanded=\"true\" aria-controls=\"palette-choices\"><ul id=\"palette-choices\" role=\"listbox\" aria-label=\"Choices\"></ul></dialog>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1010,12 +1047,12 @@ func icons() templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var45 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var45 == nil {
-			templ_7745c5c3_Var45 = templ.NopComponent
+		templ_7745c5c3_Var46 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var46 == nil {
+			templ_7745c5c3_Var46 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 76, "<svg class=\"icons\" aria-hidden=\"true\" width=\"0\" height=\"0\"><symbol id=\"i-plus\" viewBox=\"0 0 16 16\"><path d=\"M8 3v10M3 8h10\"></path></symbol> <symbol id=\"i-clip\" viewBox=\"0 0 16 16\"><path d=\"m13 7.2-5.3 5.3a3.2 3.2 0 0 1-4.5-4.5l5.6-5.6a2.1 2.1 0 0 1 3 3l-5.4 5.4a1 1 0 0 1-1.5-1.5l4.9-4.8\"></path></symbol> <symbol id=\"i-down\" viewBox=\"0 0 16 16\"><path d=\"m4.5 6.5 3.5 3.5 3.5-3.5\"></path></symbol> <symbol id=\"i-up\" viewBox=\"0 0 16 16\"><path d=\"m4.5 9.5 3.5-3.5 3.5 3.5\"></path></symbol> <symbol id=\"i-bell\" viewBox=\"0 0 16 16\"><path d=\"M4 7a4 4 0 0 1 8 0v3l1.2 1.8H2.8L4 10zM6.6 13.5a1.5 1.5 0 0 0 2.8 0\"></path></symbol> <symbol id=\"i-search\" viewBox=\"0 0 16 16\"><circle cx=\"7\" cy=\"7\" r=\"4\"></circle><path d=\"m10 10 3.5 3.5\"></path></symbol> <symbol id=\"i-mute\" viewBox=\"0 0 16 16\"><path d=\"M4 7a4 4 0 0 1 8 0v3l1.2 1.8H2.8L4 10zM6.6 13.5a1.5 1.5 0 0 0 2.8 0M2.5 2.5l11 11\"></path></symbol> <symbol id=\"i-s-mention\" viewBox=\"0 0 16 16\"><path d=\"M10.2 8a2.2 2.2 0 1 1-4.4 0 2.2 2.2 0 0 1 4.4 0v.8a1.6 1.6 0 0 0 3 .6 5.5 5.5 0 1 0-2 2.8\"></path></symbol> <symbol id=\"i-list\" viewBox=\"0 0 16 16\"><path d=\"M3 4h10M3 8h10M3 12h6\"></path></symbol> <symbol id=\"i-menu\" viewBox=\"0 0 16 16\"><path d=\"M2.5 4.5h11M2.5 8h11M2.5 11.5h11\"></path></symbol> <symbol id=\"i-panel\" viewBox=\"0 0 16 16\"><rect x=\"2\" y=\"3\" width=\"12\" height=\"10\" rx=\"1.5\"></rect><path d=\"M10 3v10\"></path></symbol> <symbol id=\"i-pin\" viewBox=\"0 0 16 16\"><path d=\"M6 2.5h4l-.6 4.2 2.1 2.3h-7l2.1-2.3zM8 9v4.5\"></path></symbol> <symbol id=\"i-link\" viewBox=\"0 0 16 16\"><path d=\"M6.8 9.2a2.4 2.4 0 0 0 3.4 0l2.1-2.1a2.4 2.4 0 0 0-3.4-3.4l-.9.9M9.2 6.8a2.4 2.4 0 0 0-3.4 0L3.7 8.9a2.4 2.4 0 0 0 3.4 3.4l.9-.9\"></path></symbol> <symbol id=\"i-quote\" viewBox=\"0 0 16 16\"><path d=\"M4 5h8M4 8h8M4 11h4M2 4.5v7\"></path></symbol> <symbol id=\"i-reply\" viewBox=\"0 0 16 16\"><path d=\"M6.5 4 3 7.5 6.5 11M3 7.5h6a4 4 0 0 1 4 4v1\"></path></symbol> <symbol id=\"i-fork\" viewBox=\"0 0 16 16\"><path d=\"M4.5 5.5v5M11.5 5.5v.5a3 3 0 0 1-3 3h-1a3 3 0 0 0-3 1.5\"></path><circle cx=\"4.5\" cy=\"4\" r=\"1.5\"></circle><circle cx=\"4.5\" cy=\"12\" r=\"1.5\"></circle><circle cx=\"11.5\" cy=\"4\" r=\"1.5\"></circle></symbol> <symbol id=\"i-raw\" viewBox=\"0 0 16 16\"><path d=\"M5.5 4.5 2.5 8l3 3.5M10.5 4.5l3 3.5-3 3.5\"></path></symbol> <symbol id=\"i-copy\" viewBox=\"0 0 16 16\"><rect x=\"5.5\" y=\"5.5\" width=\"8\" height=\"8\" rx=\"1.5\"></rect><path d=\"M10.5 5.5v-2a1 1 0 0 0-1-1h-6a1 1 0 0 0-1 1v6a1 1 0 0 0 1 1h2\"></path></symbol> <symbol id=\"i-wrap\" viewBox=\"0 0 16 16\"><path d=\"M2.5 4h11M2.5 8h9a2 2 0 0 1 0 4H8M9.5 10.5 8 12l1.5 1.5M2.5 12H5\"></path></symbol> <symbol id=\"i-download\" viewBox=\"0 0 16 16\"><path d=\"M8 2.5v7M5 7l3 3 3-3M3 13h10\"></path></symbol> <symbol id=\"i-again\" viewBox=\"0 0 16 16\"><path d=\"M12.5 8A4.5 4.5 0 1 1 11 4.6M11.5 2v3h-3\"></path></symbol> <symbol id=\"i-pen\" viewBox=\"0 0 16 16\"><path d=\"m3 13 .7-2.8 6.8-6.8 2.1 2.1-6.8 6.8zM9.3 4.6l2.1 2.1\"></path></symbol> <symbol id=\"i-smile\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"5.5\"></circle><path d=\"M5.8 9.4c.5.9 1.3 1.4 2.2 1.4s1.7-.5 2.2-1.4M6.2 6.4h.01M9.8 6.4h.01\"></path></symbol> <symbol id=\"i-bin\" viewBox=\"0 0 16 16\"><path d=\"M3 4.5h10M6.5 4.5V3h3v1.5M4.5 4.5 5 13h6l.5-8.5M7 7v3.5M9 7v3.5\"></path></symbol> <symbol id=\"i-send\" viewBox=\"0 0 16 16\"><path d=\"M8 13V3.5M4 7.5l4-4 4 4\"></path></symbol> <symbol id=\"i-stop\" viewBox=\"0 0 16 16\"><rect x=\"4.5\" y=\"4.5\" width=\"7\" height=\"7\" rx=\"1\" fill=\"currentColor\"></rect></symbol> <symbol id=\"i-more\" viewBox=\"0 0 16 16\"><path d=\"M3.5 8h.01M8 8h.01M12.5 8h.01\" stroke-width=\"2\"></path></symbol> <symbol id=\"i-box\" viewBox=\"0 0 16 16\"><path d=\"M8 2.2 13 5v6l-5 2.8L3 11V5zM3 5l5 2.8L13 5M8 7.8v6\"></path></symbol> <symbol id=\"i-house\" viewBox=\"0 0 16 16\"><path d=\"M2.5 7.5 8 3l5.5 4.5M4 6.5V13h8V6.5\"></path></symbol> <symbol id=\"i-s-open\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"3\"></circle></symbol> <symbol id=\"i-s-idle\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle></symbol> <symbol id=\"i-s-running\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle><path d=\"M8 3.8a4.2 4.2 0 0 1 0 8.4z\" fill=\"currentColor\"></path></symbol> <symbol id=\"i-s-waiting\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle><path d=\"M8 8V3.8A4.2 4.2 0 0 1 12.2 8z\" fill=\"currentColor\"></path></symbol> <symbol id=\"i-s-completed\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\" fill=\"currentColor\"></circle></symbol> <symbol id=\"i-s-failed\" viewBox=\"0 0 16 16\"><path d=\"m4.8 4.8 6.4 6.4M11.2 4.8l-6.4 6.4\" stroke-width=\"2\"></path></symbol> <symbol id=\"i-s-cancelled\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle><path d=\"m5.2 10.8 5.6-5.6\"></path></symbol> <symbol id=\"i-s-closed\" viewBox=\"0 0 16 16\"><path d=\"M5 8h6\" stroke-width=\"2\"></path></symbol></svg>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 78, "<svg class=\"icons\" aria-hidden=\"true\" width=\"0\" height=\"0\"><symbol id=\"i-plus\" viewBox=\"0 0 16 16\"><path d=\"M8 3v10M3 8h10\"></path></symbol> <symbol id=\"i-clip\" viewBox=\"0 0 16 16\"><path d=\"m13 7.2-5.3 5.3a3.2 3.2 0 0 1-4.5-4.5l5.6-5.6a2.1 2.1 0 0 1 3 3l-5.4 5.4a1 1 0 0 1-1.5-1.5l4.9-4.8\"></path></symbol> <symbol id=\"i-down\" viewBox=\"0 0 16 16\"><path d=\"m4.5 6.5 3.5 3.5 3.5-3.5\"></path></symbol> <symbol id=\"i-up\" viewBox=\"0 0 16 16\"><path d=\"m4.5 9.5 3.5-3.5 3.5 3.5\"></path></symbol> <symbol id=\"i-bell\" viewBox=\"0 0 16 16\"><path d=\"M4 7a4 4 0 0 1 8 0v3l1.2 1.8H2.8L4 10zM6.6 13.5a1.5 1.5 0 0 0 2.8 0\"></path></symbol> <symbol id=\"i-search\" viewBox=\"0 0 16 16\"><circle cx=\"7\" cy=\"7\" r=\"4\"></circle><path d=\"m10 10 3.5 3.5\"></path></symbol> <symbol id=\"i-mute\" viewBox=\"0 0 16 16\"><path d=\"M4 7a4 4 0 0 1 8 0v3l1.2 1.8H2.8L4 10zM6.6 13.5a1.5 1.5 0 0 0 2.8 0M2.5 2.5l11 11\"></path></symbol> <symbol id=\"i-s-mention\" viewBox=\"0 0 16 16\"><path d=\"M10.2 8a2.2 2.2 0 1 1-4.4 0 2.2 2.2 0 0 1 4.4 0v.8a1.6 1.6 0 0 0 3 .6 5.5 5.5 0 1 0-2 2.8\"></path></symbol> <symbol id=\"i-list\" viewBox=\"0 0 16 16\"><path d=\"M3 4h10M3 8h10M3 12h6\"></path></symbol> <symbol id=\"i-menu\" viewBox=\"0 0 16 16\"><path d=\"M2.5 4.5h11M2.5 8h11M2.5 11.5h11\"></path></symbol> <symbol id=\"i-panel\" viewBox=\"0 0 16 16\"><rect x=\"2\" y=\"3\" width=\"12\" height=\"10\" rx=\"1.5\"></rect><path d=\"M10 3v10\"></path></symbol> <symbol id=\"i-pin\" viewBox=\"0 0 16 16\"><path d=\"M6 2.5h4l-.6 4.2 2.1 2.3h-7l2.1-2.3zM8 9v4.5\"></path></symbol> <symbol id=\"i-link\" viewBox=\"0 0 16 16\"><path d=\"M6.8 9.2a2.4 2.4 0 0 0 3.4 0l2.1-2.1a2.4 2.4 0 0 0-3.4-3.4l-.9.9M9.2 6.8a2.4 2.4 0 0 0-3.4 0L3.7 8.9a2.4 2.4 0 0 0 3.4 3.4l.9-.9\"></path></symbol> <symbol id=\"i-quote\" viewBox=\"0 0 16 16\"><path d=\"M4 5h8M4 8h8M4 11h4M2 4.5v7\"></path></symbol> <symbol id=\"i-reply\" viewBox=\"0 0 16 16\"><path d=\"M6.5 4 3 7.5 6.5 11M3 7.5h6a4 4 0 0 1 4 4v1\"></path></symbol> <symbol id=\"i-fork\" viewBox=\"0 0 16 16\"><path d=\"M4.5 5.5v5M11.5 5.5v.5a3 3 0 0 1-3 3h-1a3 3 0 0 0-3 1.5\"></path><circle cx=\"4.5\" cy=\"4\" r=\"1.5\"></circle><circle cx=\"4.5\" cy=\"12\" r=\"1.5\"></circle><circle cx=\"11.5\" cy=\"4\" r=\"1.5\"></circle></symbol> <symbol id=\"i-raw\" viewBox=\"0 0 16 16\"><path d=\"M5.5 4.5 2.5 8l3 3.5M10.5 4.5l3 3.5-3 3.5\"></path></symbol> <symbol id=\"i-copy\" viewBox=\"0 0 16 16\"><rect x=\"5.5\" y=\"5.5\" width=\"8\" height=\"8\" rx=\"1.5\"></rect><path d=\"M10.5 5.5v-2a1 1 0 0 0-1-1h-6a1 1 0 0 0-1 1v6a1 1 0 0 0 1 1h2\"></path></symbol> <symbol id=\"i-wrap\" viewBox=\"0 0 16 16\"><path d=\"M2.5 4h11M2.5 8h9a2 2 0 0 1 0 4H8M9.5 10.5 8 12l1.5 1.5M2.5 12H5\"></path></symbol> <symbol id=\"i-download\" viewBox=\"0 0 16 16\"><path d=\"M8 2.5v7M5 7l3 3 3-3M3 13h10\"></path></symbol> <symbol id=\"i-again\" viewBox=\"0 0 16 16\"><path d=\"M12.5 8A4.5 4.5 0 1 1 11 4.6M11.5 2v3h-3\"></path></symbol> <symbol id=\"i-pen\" viewBox=\"0 0 16 16\"><path d=\"m3 13 .7-2.8 6.8-6.8 2.1 2.1-6.8 6.8zM9.3 4.6l2.1 2.1\"></path></symbol> <symbol id=\"i-smile\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"5.5\"></circle><path d=\"M5.8 9.4c.5.9 1.3 1.4 2.2 1.4s1.7-.5 2.2-1.4M6.2 6.4h.01M9.8 6.4h.01\"></path></symbol> <symbol id=\"i-bin\" viewBox=\"0 0 16 16\"><path d=\"M3 4.5h10M6.5 4.5V3h3v1.5M4.5 4.5 5 13h6l.5-8.5M7 7v3.5M9 7v3.5\"></path></symbol> <symbol id=\"i-send\" viewBox=\"0 0 16 16\"><path d=\"M8 13V3.5M4 7.5l4-4 4 4\"></path></symbol> <symbol id=\"i-stop\" viewBox=\"0 0 16 16\"><rect x=\"4.5\" y=\"4.5\" width=\"7\" height=\"7\" rx=\"1\" fill=\"currentColor\"></rect></symbol> <symbol id=\"i-more\" viewBox=\"0 0 16 16\"><path d=\"M3.5 8h.01M8 8h.01M12.5 8h.01\" stroke-width=\"2\"></path></symbol> <symbol id=\"i-box\" viewBox=\"0 0 16 16\"><path d=\"M8 2.2 13 5v6l-5 2.8L3 11V5zM3 5l5 2.8L13 5M8 7.8v6\"></path></symbol> <symbol id=\"i-house\" viewBox=\"0 0 16 16\"><path d=\"M2.5 7.5 8 3l5.5 4.5M4 6.5V13h8V6.5\"></path></symbol> <symbol id=\"i-s-open\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"3\"></circle></symbol> <symbol id=\"i-s-idle\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle></symbol> <symbol id=\"i-s-running\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle><path d=\"M8 3.8a4.2 4.2 0 0 1 0 8.4z\" fill=\"currentColor\"></path></symbol> <symbol id=\"i-s-waiting\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle><path d=\"M8 8V3.8A4.2 4.2 0 0 1 12.2 8z\" fill=\"currentColor\"></path></symbol> <symbol id=\"i-s-completed\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\" fill=\"currentColor\"></circle></symbol> <symbol id=\"i-s-failed\" viewBox=\"0 0 16 16\"><path d=\"m4.8 4.8 6.4 6.4M11.2 4.8l-6.4 6.4\" stroke-width=\"2\"></path></symbol> <symbol id=\"i-s-cancelled\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle><path d=\"m5.2 10.8 5.6-5.6\"></path></symbol> <symbol id=\"i-s-closed\" viewBox=\"0 0 16 16\"><path d=\"M5 8h6\" stroke-width=\"2\"></path></symbol></svg>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

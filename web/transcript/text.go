@@ -15,6 +15,9 @@ const (
 	// maxLines limits the lines of a chat that a page shows at first. If a chat exceeds either limit, the page shows at most
 	// foldedText bytes and markup.FoldedLines lines of it.
 	maxLines, foldedText = 200, 2 << 10
+	// maxFinished is roughly how much finished HTML of a part a page gets at once, and how much it keeps before the beginning
+	// is removed. Otherwise a model that writes very fast would freeze the browsers of all watchers.
+	maxFinished = 128 << 10
 	// maxAnswer is the length in bytes up to which a page shows a bot's answer unfolded. A page with an unfinished answer keeps
 	// no more of it, so an answer that somebody has watched whole does not change when it is complete.
 	maxAnswer = maxFinished

@@ -20,9 +20,6 @@ const (
 	pieceSize = 16 << 10
 	// freeTail is how much each paint may send. After a larger paint, the next one comes later.
 	freeTail = 8 << 10
-	// maxFinished is roughly how much finished HTML of a part a page gets at once, and how much it keeps before the beginning
-	// is removed. Otherwise a model that writes very fast would freeze the browsers of all watchers.
-	maxFinished = 128 << 10
 	// maxChunk is the longest line of a step's deltas, in bytes. A longer one is skipped.
 	maxChunk = 64 << 10
 	// PaintEvery is the shortest time between two previews of a running command's output. Without it, every piece of fast
