@@ -2,7 +2,7 @@ package fault
 
 import "net/http"
 
-// Code is the kind of a failure, for programs. Its text is Connect's name of the same code
+// Code is the kind of a failure, for programs. Its text is Connect's name for the same code
 // (https://connectrpc.com/docs/protocol/#error-codes), so that package rpc needs no table of its own.
 type Code string
 
@@ -23,7 +23,7 @@ const (
 	Precondition Code = "failed_precondition"
 	// Aborted: someone else changed the same object at the same time. Try again.
 	Aborted Code = "aborted"
-	// OutOfRange: a position past the end of a log.
+	// OutOfRange: the position is past the end of a log.
 	OutOfRange Code = "out_of_range"
 	// Exhausted: a limit is reached (size, rate, disk). The message names it.
 	Exhausted Code = "resource_exhausted"

@@ -1,8 +1,8 @@
 // Package fault is arbe's error type: what went wrong, how much of it a person may see, and what to do next.
 //
 // Every error that reaches a person is a [*Error], with a [Code] for programs, a sentence for people and a next step.
-// Any other error that reaches a door is a defect: [From] hides it behind [Internal] and a reference under which it is
-// logged. The mappings from a code to Connect, to HTTP and to an exit code are methods of [Code] and exist nowhere
+// Any other error that reaches a door is a defect: [From] hides it behind [Internal] and a reference that identifies it
+// in the log. The mappings from a code to Connect, to HTTP and to an exit code are methods of [Code] and exist nowhere
 // else.
 //
 // The package imports only the standard library, so that every other package can use it.
@@ -89,8 +89,9 @@ func (e *Error) Reason() Reason {
 	return Reason(strings.ToUpper(string(e.Code)))
 }
 
-// From turns any error into one that may be shown: an [*Error] that err is or wraps; cancelled or timed out if a
-// context ended; otherwise [Internal] with a new reference and err as its cause. From(nil) is nil.
+// From turns any error into one that people may see: the [*Error] that err is or wraps; [Canceled] or
+// [DeadlineExceeded] if a context ended; otherwise [Internal] with a new reference and err as its cause. From(nil) is
+// nil.
 func From(err error) *Error {
 	if err == nil {
 		return nil

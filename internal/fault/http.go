@@ -14,10 +14,10 @@ type Body struct {
 	Reference string `json:"reference,omitempty"`
 }
 
-// Body returns what a person may know of the error: everything but its cause.
+// Body returns everything that a person may know about the error: all but its cause.
 func (e *Error) Body() Body { return Body{e.Code, e.Reason(), e.Message, e.Next, e.Reference} }
 
-// BodyFor returns what the response to a request may say of the error: [Error.Body], with the next step for its client.
+// BodyFor returns the error for the response to a request: [Error.Body], with the next step for its client.
 func (e *Error) BodyFor(r *http.Request) Body {
 	body := e.Body()
 	body.Next = e.NextFor(r)

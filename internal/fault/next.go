@@ -14,7 +14,7 @@ import (
 const commandLine = "arbe-cli/"
 
 var (
-	// verbAside matches a verb or a flag that a step also makes sense without.
+	// verbAside matches a verb or a flag that a step can do without.
 	verbAside = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(` with:? arbe [a-z][^,]*| \(arbe [a-z][^)]*\)|--[a-z-]+, or `)
 	})
@@ -33,8 +33,8 @@ func (e *Error) NextFor(r *http.Request) string {
 	return e.NextWithoutVerbs()
 }
 
-// NextWithoutVerbs returns the next step without verbs of the command line. If all of its parts need a verb, it returns what
-// else can be done about an error with this code.
+// NextWithoutVerbs returns the next step without verbs of the command line. If all of its parts need a verb, it returns the
+// general next step for the code.
 func (e *Error) NextWithoutVerbs() string {
 	if !verb().MatchString(e.Next) {
 		return e.Next

@@ -31,7 +31,7 @@ var (
 func MaximaSettings() []setting.Setting[Limits] {
 	return []setting.Setting[Limits]{
 		setting.Dollars("house_max_usd_day", strconv.FormatFloat(DefaultMaxima.USDDay, 'f', -1, 64), "maximum of a house's limit house_usd_day", func(l *Limits) *float64 { return &l.USDDay }),
-		setting.Dollars("member_max_usd_day", strconv.FormatFloat(DefaultMaxima.MemberUSDDay, 'f', -1, 64), "maximum of a house's limit member_usd_day; a lower one holds for houses that set none", func(l *Limits) *float64 { return &l.MemberUSDDay }),
+		setting.Dollars("member_max_usd_day", strconv.FormatFloat(DefaultMaxima.MemberUSDDay, 'f', -1, 64), "maximum of a house's limit member_usd_day; if it is below the default, it also limits houses that set none", func(l *Limits) *float64 { return &l.MemberUSDDay }),
 	}
 }
 

@@ -43,13 +43,13 @@ type GroupRole struct{ Group, House, Role string }
 func Settings() []setting.Setting[Config] {
 	return []setting.Setting[Config]{
 		setting.Value("oidc_issuer", "", "address of the OpenID Connect provider with which people log in, such as https://accounts.example.com (default: none)", setIssuer),
-		setting.Text("oidc_client_id", "", "id under which the provider knows this server; the provider sends browsers back to PUBLIC_URL/login/callback", func(c *Config) *string { return &c.ClientID }),
-		setting.Text("oidc_client_secret", "", "secret that belongs to that id", func(c *Config) *string { return &c.ClientSecret }).Masked(),
+		setting.Text("oidc_client_id", "", "this server's client id at the provider; register PUBLIC_URL/login/callback there as the redirect URI", func(c *Config) *string { return &c.ClientID }),
+		setting.Text("oidc_client_secret", "", "client secret that belongs to oidc_client_id", func(c *Config) *string { return &c.ClientSecret }).Masked(),
 		setting.Text("oidc_name", "single sign-on", "name of the provider on the login page", func(c *Config) *string { return &c.Name }),
 		setting.Names("oidc_scopes", "email,profile", "scopes to ask for besides openid, separated by commas", func(c *Config) *[]string { return &c.Scopes }),
 		setting.Value("oidc_domains", "", "domains of e-mail addresses that may log in, separated by commas (default: all that the provider lets in)", setDomains),
 		setting.Text("oidc_groups_claim", "groups", "claim that lists the groups of a person", func(c *Config) *string { return &c.GroupsClaim }),
-		setting.Value("oidc_roles", "", "roles that groups give, as GROUP=HOUSE:ROLE, separated by commas; ROLE is owner or member, and the group * has everybody", setRoles),
+		setting.Value("oidc_roles", "", "roles that groups give, as GROUP=HOUSE:ROLE, separated by commas; ROLE is owner or member, and the group * contains everybody", setRoles),
 	}
 }
 

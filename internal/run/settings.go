@@ -25,13 +25,13 @@ type Limits struct {
 func LimitSettings() []setting.Setting[Limits] {
 	return []setting.Setting[Limits]{
 		setting.Duration("run_silence", "90s", "how long the runner of a coding agent may be silent before its run counts as lost", func(l *Limits) *time.Duration { return &l.Silence }),
-		setting.Duration("run_start", "30m", "how long a coding agent may take to be heard for the first time", func(l *Limits) *time.Duration { return &l.Start }),
+		setting.Duration("run_start", "30m", "how long a coding agent may take to start, until its runner first reports", func(l *Limits) *time.Duration { return &l.Start }),
 		setting.Count("run_entries", "200000", "how many entries one run of a coding agent may write", func(l *Limits) *int { return &l.Entries }),
-		setting.Count("run_bytes", "1073741824", "how many bytes these entries may have", func(l *Limits) *int { return &l.Bytes }),
-		setting.Count("run_depth", "4", "how deep tasks may be delegated", func(l *Limits) *int { return &l.Depth }),
-		setting.Count("run_children", "20", "how many tasks that were delegated from one thread may be unfinished", func(l *Limits) *int { return &l.Children }),
-		setting.Duration("run_wait", "2h", "how long a bot waits for what it delegated before it is asked again, if it does not say", func(l *Limits) *time.Duration { return &l.Wait }),
-		setting.Duration("run_wait_most", "24h", "the longest that it may say", func(l *Limits) *time.Duration { return &l.WaitMost }),
+		setting.Count("run_bytes", "1073741824", "how many bytes all entries of one run may have", func(l *Limits) *int { return &l.Bytes }),
+		setting.Count("run_depth", "4", "how many threads may be above the thread of a delegated task", func(l *Limits) *int { return &l.Depth }),
+		setting.Count("run_children", "20", "how many unfinished tasks may be delegated from one thread", func(l *Limits) *int { return &l.Children }),
+		setting.Duration("run_wait", "2h", "how long a bot waits for its delegated tasks before it is asked again, unless it chooses another time", func(l *Limits) *time.Duration { return &l.Wait }),
+		setting.Duration("run_wait_most", "24h", "longest wait that a bot may choose for its delegated tasks", func(l *Limits) *time.Duration { return &l.WaitMost }),
 	}
 }
 

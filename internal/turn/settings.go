@@ -14,7 +14,7 @@ func RootSettings() []setting.Setting[RootLimits] {
 		setting.Count("entry_turns", "50", "how many turns of bots may follow from one message of a person", func(l *RootLimits) *int { return &l.Turns }),
 		setting.Count("entry_threads", "20", "how many threads bots may create because of one message of a person", func(l *RootLimits) *int { return &l.Threads }),
 		setting.Duration("entry_time", "24h", "how long after one message of a person turns may follow from it", func(l *RootLimits) *time.Duration { return &l.Time }),
-		setting.Micros("entry_usd", "20", "US dollars that all that follows from one message of a person may cost", func(l *RootLimits) *int64 { return &l.Micros }),
+		setting.Micros("entry_usd", "20", "US dollars that everything that follows from one message of a person may cost", func(l *RootLimits) *int64 { return &l.Micros }),
 	}
 }
 
@@ -22,8 +22,8 @@ func RootSettings() []setting.Setting[RootLimits] {
 func BudgetSettings() []setting.Setting[Budget] {
 	return []setting.Setting[Budget]{
 		setting.Micros("installation_usd_day", "200", "US dollars that all houses together may spend in a day with the installation's keys of models", func(b *Budget) *int64 { return &b.DayMicros }),
-		setting.Micros("person_usd_day", "50", "the same for all houses of one person", func(b *Budget) *int64 { return &b.PersonMicros }),
-		setting.MicrosOrNone("unknown_usd", "10", "US dollars that a million tokens of the installation's models count if their price is unknown", func(b *Budget) *int64 { return &b.UnknownMicros }),
+		setting.Micros("person_usd_day", "50", "US dollars that all houses of one person together may spend in a day with the installation's keys of models", func(b *Budget) *int64 { return &b.PersonMicros }),
+		setting.MicrosOrNone("unknown_usd", "10", "US dollars that a million tokens count if the price of the installation's model is unknown", func(b *Budget) *int64 { return &b.UnknownMicros }),
 	}
 }
 
