@@ -27,7 +27,7 @@ type Device struct {
 	NotifiedAt time.Time
 }
 
-// Address is where and how a push service reaches a browser, as the browser says (RFC 8030, RFC 8291).
+// Address tells a sender how to reach a browser through its push service (RFC 8030, RFC 8291). The browser states it.
 type Address struct {
 	// Endpoint is the URL at the push service.
 	Endpoint string `json:"endpoint"`
@@ -36,8 +36,8 @@ type Address struct {
 	Auth   string `json:"auth"`
 }
 
-// Add adds a browser of the scope's agent, or replaces what is known of it, and returns its id. It goes with the session that has
-// this hash; nil for a device that stays until it is removed.
+// Add adds a browser of the scope's agent, or updates it, and returns its id. The device is removed with the session that
+// has this hash; if the hash is nil, it stays until somebody removes it.
 func (p *Pusher) Add(ctx context.Context, scope db.Scope, a Address, name string, session []byte) (id string, err error) {
 	if err := p.check(a); err != nil {
 		return "", err
@@ -68,7 +68,7 @@ func (p *Pusher) Remove(ctx context.Context, scope db.Scope, id string) error {
 	})
 }
 
-// check returns what is wrong with an address.
+// check returns an error if an address is not valid.
 func (p *Pusher) check(a Address) error {
 	u, err := url.Parse(a.Endpoint)
 	switch {
@@ -94,7 +94,7 @@ func decode(text string) []byte {
 	return b
 }
 
-// seal seals an address. Only rows of the same agent can be opened with it.
+// seal seals an address. It can be opened only in a row of the same agent.
 func (p *Pusher) seal(agent string, a Address) ([]byte, error) {
 	text, err := json.Marshal(a)
 	return p.sealer.Seal(nil, nil, text, []byte(agent)), err

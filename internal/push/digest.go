@@ -21,7 +21,7 @@ const (
 	mostInMail = 25
 )
 
-// waiting is what needs a person in a house.
+// waiting holds the threads of a house that need a person.
 type waiting struct {
 	house string
 	needs []inbox.Need
@@ -46,7 +46,7 @@ func (p *Pusher) sweepDigests(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// mail sends a person what needs them, if something still does.
+// mail sends a person the list of what needs them, unless nothing does any more.
 func (p *Pusher) mail(ctx context.Context, r query.ClaimDigestsRow) error {
 	person := db.Scope{Agent: r.AgentID}
 	var s Settings
@@ -86,8 +86,8 @@ func (p *Pusher) mail(ctx context.Context, r query.ClaimDigestsRow) error {
 	return p.releaseDigest(ctx, person, 0, &r.Until, send)
 }
 
-// releaseDigest ends a sweep's claim of a person, who gets no mail during the pause. What needed them until then is not considered
-// again.
+// releaseDigest ends a sweep's claim of a person, who gets no mail during the pause. Later mails leave out what needed them
+// until then.
 func (p *Pusher) releaseDigest(ctx context.Context, person db.Scope, pause time.Duration, until *time.Time, mailed bool) error {
 	return p.DB.In(ctx, person, func(tx pgx.Tx) error { return p.q.ReleaseDigest(ctx, tx, pause.Seconds(), until, mailed) })
 }

@@ -18,7 +18,7 @@ import (
 // mailTimeout is how long a mail server may take for a mail.
 const mailTimeout = 30 * time.Second
 
-// Mail is how the server sends mail.
+// Mail configures how the server sends mail.
 type Mail struct {
 	// Server is the URL of the mail server; nil for none.
 	Server *url.URL
@@ -42,7 +42,7 @@ func OptionSettings() []setting.Setting[Options] {
 	}
 }
 
-// Check returns an error if settings do not fit together.
+// Check returns an error if the settings contradict each other.
 func (o Options) Check() error {
 	if o.Mail.Server != nil && o.Mail.From == "" {
 		return fault.New(fault.Invalid, "mail_from: it is not set, but smtp_url is", "set the address that the mails of this server come from")

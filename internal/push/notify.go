@@ -21,11 +21,11 @@ type claimed struct {
 	sealed    []byte
 	failures  int
 	houses    []string
-	// until is the age that something must have.
+	// until is the time before which a need must have begun.
 	until time.Time
 }
 
-// sweepDevices notifies devices. Devices wait for each other at most as long as a push service may take to answer.
+// sweepDevices notifies devices. A device waits for another one at most as long as a push service may take to answer.
 func (p *Pusher) sweepDevices(ctx context.Context) error {
 	rows, err := p.q.ClaimPushDevices(ctx, p.DB.Pool(), p.Wait.Seconds(), lease.Seconds(), batch)
 	if err != nil {
@@ -59,7 +59,7 @@ func (p *Pusher) sweepDevices(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// notify notifies a device of what is new in all its houses.
+// notify notifies a device of the news of all its houses.
 func (p *Pusher) notify(ctx context.Context, d *claimed) error {
 	person := db.Scope{Agent: d.agent}
 	var s Settings
@@ -95,7 +95,7 @@ func (p *Pusher) notify(ctx context.Context, d *claimed) error {
 	return p.release(ctx, person, d, 0, notified)
 }
 
-// notifyOf notifies a device of what is new in a house.
+// notifyOf notifies a device of the news of a house.
 func (p *Pusher) notifyOf(ctx context.Context, scope db.Scope, d *claimed, to Address) (sent bool, err error) {
 	list, err := p.news(ctx, scope, d)
 	if err != nil {
@@ -112,7 +112,7 @@ func (p *Pusher) notifyOf(ctx context.Context, scope db.Scope, d *claimed, to Ad
 	})
 }
 
-// news returns what a device does not know of a house, oldest first.
+// news returns the needs of a house of which the device has not been notified, oldest first.
 func (p *Pusher) news(ctx context.Context, scope db.Scope, d *claimed) (list []Notification, err error) {
 	var since time.Time
 	err = p.DB.In(ctx, scope, func(tx pgx.Tx) error {
@@ -141,7 +141,7 @@ func (p *Pusher) news(ctx context.Context, scope db.Scope, d *claimed) (list []N
 	return list, nil
 }
 
-// title returns the name of a thread as a line that fits anywhere.
+// title returns the name of a thread as one short line.
 func title(n inbox.Need) string {
 	name := []rune(entry.Visible(n.Name, func(rune) string { return " " }))
 	switch {
@@ -168,7 +168,7 @@ func reason(n inbox.Need) string {
 	return "Work that you asked for is finished"
 }
 
-// path returns the path of the page that shows what a thread needs somebody for.
+// path returns the path of the page that shows why a thread needs somebody.
 func path(n inbox.Need) string {
 	p := "/threads/" + n.Thread
 	if n.Seq > 0 {
@@ -184,7 +184,7 @@ func (p *Pusher) release(ctx context.Context, person db.Scope, d *claimed, pause
 	})
 }
 
-// drop removes a device that its push service does not know any more.
+// drop removes a device that its push service no longer knows.
 func (p *Pusher) drop(ctx context.Context, person db.Scope, d *claimed) error {
 	return p.DB.In(ctx, person, func(tx pgx.Tx) error {
 		_, err := p.q.RemovePushDevice(ctx, tx, d.id)

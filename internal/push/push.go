@@ -1,16 +1,16 @@
-// Package push notifies people of what needs them while they do not look: at once on their devices (Web Push), and by mail, in
-// digests.
+// Package push notifies people who are away of what needs them: at once on their devices (Web Push), and in mail digests.
 //
-// What needs a person is what the inbox of a house says (internal/inbox). [Pusher.Sweep] runs regularly on one server. It finds the
-// devices and the people with something new, and notifies each device once of each change of a thread. It sends nothing about what
-// is read or muted before that. A person has [Wait] to read it on an open page first. In their quiet hours nothing is sent; what is
-// still unread afterwards is.
+// The inbox of a house (internal/inbox) says what needs a person. [Pusher.Sweep] runs regularly on one server. It finds
+// devices and people with news, and notifies each device once of each change of a thread. A person first has [Wait] to read
+// the change on an open page; nothing is sent about threads that they have read or muted by then. In their quiet hours
+// nothing is sent, and afterwards only what is still unread.
 //
-// A device has a position: it was notified of everything older. The position moves after the push service has accepted the notifications, so a crash may
-// repeat one and never loses one. The repetition has the same tag, with which the browser replaces the first.
+// Each device has a position: it has been notified of everything before that. The position moves only after the push service
+// has accepted the notifications, so a crash may repeat one but never loses one. A repeated notification has the same tag,
+// so the browser replaces the first one with it.
 //
-// A device belongs to the session of its browser, and ends with it. Its address and keys are sealed, because whoever knows them
-// may send to it. Members choose the address, so only public addresses are called (internal/outbound).
+// A device belongs to the session of its browser, and ends with it. Its address and keys are sealed, because anybody who
+// knows them can send to it. Members choose the address, so the server calls only public addresses (internal/outbound).
 package push
 
 import (
@@ -34,15 +34,16 @@ import (
 const (
 	// Every is how often a server should call [Pusher.Sweep].
 	Every = 15 * time.Second
-	// Wait is how old something must be before a notification is sent.
+	// Wait is how old a need must be before it is notified.
 	Wait = 10 * time.Second
 	// MaxDevices limits the devices of a person.
 	MaxDevices = 20
-	// most limits the notifications of a sweep for one device and house. One more counts the other threads.
+	// most limits the notifications of a sweep for one device and house. If there are more, one further notification
+	// counts the remaining threads.
 	most = 5
 	// batch limits the devices, and the mails, of a sweep.
 	batch = 200
-	// lease is how long a server may take for a batch before another one may repeat what it does.
+	// lease is how long a server may take for a batch. Then another server may repeat it.
 	lease = 2 * time.Minute
 	// sendTimeout is how long a push service may take to answer.
 	sendTimeout = 10 * time.Second
@@ -56,12 +57,12 @@ type Config struct {
 	Inboxes *inbox.Inboxes
 	// DeviceKey are 32 secret bytes that seal the addresses of devices.
 	DeviceKey []byte
-	// VAPIDSeed are 32 secret bytes from which the key is derived with which push services recognize the server. If they change,
-	// all devices have to be added again.
+	// VAPIDSeed are 32 secret bytes. The key by which push services recognize the server derives from them. If they change,
+	// people must add all devices again.
 	VAPIDSeed []byte
 	// URL is the address of the server for browsers, without a slash at its end.
 	URL string
-	// PrivateHosts may be push services without TLS and at private addresses.
+	// PrivateHosts are push services that may have private addresses and no TLS.
 	PrivateHosts outbound.Hosts
 	// Mail sends the digests. Without an address of a mail server, there are none.
 	Mail   Mail
@@ -79,7 +80,7 @@ type Pusher struct {
 	sealer cipher.AEAD
 	vapid  *ecdh.PrivateKey
 	client *http.Client
-	// sweeping is held during a sweep, so that a push service that is slow does not take all workers of the server's tasks.
+	// sweeping is held during a sweep, so that a slow push service does not occupy all workers of the server's tasks.
 	sweeping sync.Mutex
 }
 
@@ -96,19 +97,19 @@ func New(c Config) (*Pusher, error) {
 	return &Pusher{Config: c, q: query.New(), sealer: sealer, vapid: vapidKey(c.VAPIDSeed), client: outbound.Client(c.PrivateHosts, sendTimeout, 32, maxAnswer)}, nil
 }
 
-// PublicKey returns the key with which a browser asks its push service for an address, in base64url.
+// PublicKey returns the key that a browser gives its push service to get an address, in base64url.
 func (p *Pusher) PublicKey() string {
 	return base64.RawURLEncoding.EncodeToString(p.vapid.PublicKey().Bytes())
 }
 
-// Sweep notifies everybody of what is new. It returns when it has asked all push services and mail servers, at most about a minute later.
-// The failure of a single device or mail is no error. It does nothing while another call of it runs.
+// Sweep notifies everybody of their news. It returns after it has called all push services and mail servers, at most about a
+// minute later. If a single device or mail fails, that is not an error. It does nothing while another call of it runs.
 func (p *Pusher) Sweep(ctx context.Context) error {
 	if !p.sweeping.TryLock() {
 		return nil
 	}
 	defer p.sweeping.Unlock()
-	bound, cancel := context.WithTimeout(ctx, lease/2) // what is left is claimed again after the lease
+	bound, cancel := context.WithTimeout(ctx, lease/2) // the rest is claimed again after the lease
 	defer cancel()
 	if err := errors.Join(p.sweepDevices(bound), p.sweepDigests(bound)); bound.Err() == nil {
 		return err

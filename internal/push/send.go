@@ -20,16 +20,16 @@ import (
 const (
 	// keepFor is how long a push service keeps a notification for a device that is off.
 	keepFor = 24 * time.Hour
-	// The pause after a failure doubles with each one from minPause to maxPause.
+	// The pause after a failure doubles with each further failure, from minPause to maxPause.
 	minPause, maxPause = 30 * time.Second, time.Hour
 )
 
 // refusedError says that a push service did not take a notification.
 type refusedError struct {
 	status int
-	// gone reports that it never will take one for this device.
+	// gone reports that the push service will never take one for this device.
 	gone bool
-	// after is how long it wants to be left alone; 0 if it did not say.
+	// after is the pause that the push service asked for; 0 if it did not.
 	after time.Duration
 }
 
@@ -58,17 +58,17 @@ func (p *Pusher) send(ctx context.Context, to Address, n Notification) error {
 		VAPIDPublicKey: p.PublicKey(), VAPIDPrivateKey: base64.RawURLEncoding.EncodeToString(p.vapid.Bytes()),
 	})
 	if err != nil {
-		// The error of a client has the URL, which is a secret of the device.
+		// The client's error contains the URL, which is a secret of the device.
 		if failed, ok := errors.AsType[*url.Error](err); ok {
 			err = failed.Err
 		}
 		return fmt.Errorf("the push service cannot be reached: %w", err)
 	}
 	defer res.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer)) // so that the connection can be reused
 	switch res.StatusCode {
 	case http.StatusNotFound, http.StatusGone, http.StatusForbidden:
-		// The browser has unsubscribed, or did so for another key of the server.
+		// The browser has unsubscribed, or subscribed with another key of the server.
 		return &refusedError{status: res.StatusCode, gone: true}
 	}
 	if res.StatusCode/100 != 2 {
@@ -78,7 +78,7 @@ func (p *Pusher) send(ctx context.Context, to Address, n Notification) error {
 	return nil
 }
 
-// subscriber is whom a push service may ask about the server's notifications.
+// subscriber returns the contact of the server's operator for push services.
 func (p *Pusher) subscriber() string {
 	if strings.HasPrefix(p.URL, "https:") {
 		return p.URL
@@ -86,7 +86,7 @@ func (p *Pusher) subscriber() string {
 	return cmp.Or(p.Mail.From, "nobody@localhost")
 }
 
-// backOff returns the pause after a failure that follows on others.
+// backOff returns the pause after a number of failures in a row.
 func backOff(failures int, err error) time.Duration {
 	pause := min(minPause<<min(failures, 10), maxPause)
 	if refused, ok := errors.AsType[*refusedError](err); ok {

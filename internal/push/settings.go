@@ -32,8 +32,8 @@ type Settings struct {
 
 // Quiet are hours of each day.
 type Quiet struct {
-	// From and To are minutes of the day, from 0 to 1439. The hours include From and exclude To. They pass midnight if To is not
-	// after From; if both are the same, they are the whole day.
+	// From and To are minutes of the day, from 0 to 1439. The hours include From and exclude To. If To is before From, they
+	// pass midnight; if both are the same, they are the whole day.
 	From, To int
 	// Zone is the name of a time zone, such as Europe/Berlin.
 	Zone string
@@ -42,15 +42,15 @@ type Quiet struct {
 // day is the number of minutes of a day.
 const day = 24 * 60
 
-// Ends returns when the quiet hours end in which now is, to the minute; the zero time if now is in none. An hour that a clock
-// change repeats counts twice.
+// Ends returns the end of the quiet hours that contain now, to the minute, or the zero time if now is outside. An hour that
+// a clock change repeats counts twice.
 func (q *Quiet) Ends(now time.Time) time.Time {
 	if q == nil {
 		return time.Time{}
 	}
 	zone, err := time.LoadLocation(q.Zone)
 	if err != nil {
-		zone = time.UTC // another server knows more zones
+		zone = time.UTC // the zone was set on a server that knows more zones
 	}
 	local := now.In(zone)
 	since := (local.Hour()*60 + local.Minute() - q.From + day) % day
@@ -64,7 +64,7 @@ func (q *Quiet) Ends(now time.Time) time.Time {
 	return local.Truncate(time.Minute).Add(time.Duration(length-since) * time.Minute)
 }
 
-// Notifications are the settings of a person, and what they are for.
+// Notifications are the settings of a person, with their address and devices.
 type Notifications struct {
 	Settings
 	Devices []Device
@@ -128,7 +128,7 @@ func (p *Pusher) Update(ctx context.Context, scope db.Scope, s Settings) error {
 	})
 }
 
-// mailable returns why nobody can send a mail to the scope's agent.
+// mailable returns an error that says why the server cannot send mail to the scope's agent, or nil.
 func (p *Pusher) mailable(ctx context.Context, tx pgx.Tx) error {
 	if !p.Mail.Enabled() {
 		return fault.New(fault.Precondition, "this server sends no mail", "ask its operator to set smtp_url and mail_from")
