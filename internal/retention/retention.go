@@ -1,7 +1,7 @@
-// Package retention deletes what houses do not want to keep: threads in which nothing happened for long, old artifacts, and the
-// oldest of both if all are too large.
+// Package retention deletes what a house no longer wants to keep: inactive threads, old artifacts, and the oldest of either
+// if together they are too large.
 //
-// It leaves a mark of each, so that a link to it says why it is gone.
+// It leaves a mark for each deletion, so that a link can say why its target is gone.
 package retention
 
 import (
@@ -27,7 +27,7 @@ const (
 // MaxDays is the longest time that can be set, in days.
 const MaxDays = 3650
 
-// MarksKept is how long a link to something that was deleted says why.
+// MarksKept is how long a link to a deleted thread or artifact says why it is gone.
 const MarksKept = 400 * 24 * time.Hour
 
 // batch limits what one transaction deletes, and perSweep the threads of a house that one sweep deletes: each is a transaction.
@@ -36,12 +36,12 @@ const batch, perSweep = 1000, 1000
 // Config has what a [Retention] needs. All fields are required.
 type Config struct {
 	DB *db.DB
-	// DeleteThreadTx deletes a thread, what is below it, and what nothing else uses of it.
+	// DeleteThreadTx deletes a thread, its child threads, and everything of theirs that nothing else uses.
 	DeleteThreadTx func(ctx context.Context, tx pgx.Tx, scope db.Scope, id string) error
 	Logger         *slog.Logger
 }
 
-// Retention deletes what is old. It is safe for concurrent use.
+// Retention deletes old threads and artifacts. It is safe for concurrent use.
 type Retention struct {
 	Config
 	q *query.Queries
@@ -50,19 +50,20 @@ type Retention struct {
 // New returns a Retention.
 func New(c Config) *Retention { return &Retention{c, query.New()} }
 
-// Keep says after how many days things are deleted, and how many bytes of them are kept, the newest; 0 keeps all.
+// Keep is the retention of a house: the days after which things are deleted, and the bytes beyond which the oldest are
+// deleted. 0 means no limit.
 type Keep struct {
 	ThreadsDays, ArtifactsDays   int
 	ThreadsBytes, ArtifactsBytes int64
 }
 
-// quietFor is how long nothing happens in a thread before it may be deleted because of its size.
+// quietFor is how long a thread must be inactive before it may be deleted to reduce the total size.
 const quietFor = time.Hour
 
-// Stale counts what is old or too much.
+// Stale counts the threads and artifacts that are too old, or beyond the size limit.
 type Stale struct{ Threads, Artifacts, ArtifactBytes int64 }
 
-// Preview returns what would be deleted now in the scope's house.
+// Preview counts what a retention would delete now in the scope's house.
 func (r *Retention) Preview(ctx context.Context, scope db.Scope, as Keep) (found Stale, err error) {
 	err = r.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		row, err := r.q.CountStale(ctx, tx, query.CountStaleParams{
@@ -83,7 +84,7 @@ func (r *Retention) keepTx(ctx context.Context, tx pgx.Tx, house string) (Keep, 
 	return Keep{int(row.KeepThreadsDays), int(row.KeepArtifactsDays), int64(row.KeepThreadsMb) << 20, int64(row.KeepArtifactsMb) << 20}, err
 }
 
-// before returns the time before which things are old. Nothing is older than the zero time.
+// before returns the time before which things are old; the zero time, before which nothing is, for 0 days.
 func before(days int) time.Time {
 	if days == 0 {
 		return time.Time{}
@@ -91,7 +92,8 @@ func before(days int) time.Time {
 	return time.Now().AddDate(0, 0, -days)
 }
 
-// Sweep deletes what is old in all houses, and marks older than [MarksKept]. One house that fails does not keep the others from it.
+// Sweep deletes the old threads and artifacts of all houses, and marks older than [MarksKept]. If one house fails, it
+// continues with the others.
 func (r *Retention) Sweep(ctx context.Context) error {
 	var houses []string
 	err := r.DB.In(ctx, db.Scope{}, func(tx pgx.Tx) (err error) {
@@ -115,7 +117,7 @@ func (r *Retention) Sweep(ctx context.Context) error {
 	return nil
 }
 
-// dropMarks deletes the marks of what was deleted before a time. Otherwise they would grow for ever.
+// dropMarks deletes the marks that were left before a time. Otherwise their number would grow without limit.
 func (r *Retention) dropMarks(ctx context.Context, before time.Time) error {
 	for n := int64(batch); n == batch; {
 		err := r.DB.In(ctx, db.Scope{}, func(tx pgx.Tx) (err error) {
@@ -130,7 +132,7 @@ func (r *Retention) dropMarks(ctx context.Context, before time.Time) error {
 }
 
 func (r *Retention) sweep(ctx context.Context, scope db.Scope) error {
-	// What is old goes first, so that what is too much is counted without it.
+	// Things that are too old are deleted first, so that they do not count towards the size limit.
 	for _, step := range []func(context.Context, db.Scope) error{r.sweepOldThreads, r.sweepExcessThreads, r.sweepOldArtifacts, r.sweepExcessArtifacts} {
 		if err := step(ctx, scope); err != nil {
 			return err
@@ -165,8 +167,8 @@ func (r *Retention) sweepOldThreads(ctx context.Context, scope db.Scope) error {
 	return err
 }
 
-// sweepExcessThreads counts once what is too much, because that reads all threads of the house. What somebody deletes at the
-// same time is not counted again.
+// sweepExcessThreads finds the threads beyond the size limit only once, because that reads all threads of the house. It does
+// not notice what others delete meanwhile.
 func (r *Retention) sweepExcessThreads(ctx context.Context, scope db.Scope) error {
 	var threads []string
 	quiet := time.Now().Add(-quietFor)
@@ -231,7 +233,8 @@ func (r *Retention) inBatches(ctx context.Context, scope db.Scope, f func(pgx.Tx
 	return nil
 }
 
-// deleteThreadTx deletes a thread and those below it, and notes why: after how many days, or 0 for the size of all.
+// deleteThreadTx deletes a thread and its child threads, and notes the reason: the days after which it was old, or 0
+// for the size limit.
 func (r *Retention) deleteThreadTx(ctx context.Context, tx pgx.Tx, scope db.Scope, id string, days int) error {
 	if err := r.q.NoteRetention(ctx, tx); err != nil {
 		return err
@@ -242,8 +245,9 @@ func (r *Retention) deleteThreadTx(ctx context.Context, tx pgx.Tx, scope db.Scop
 	return r.DeleteThreadTx(ctx, tx, scope, id)
 }
 
-// Explain returns an error that says that a retention deleted the thing that err says is not there. If it is not so, or not
-// for the scope's agent to know, it returns err. Without a house, the scope means all houses of its agent.
+// Explain replaces err, which says that a thing does not exist, by an error that says that a retention deleted it. It
+// returns err if no retention did, or if the scope's agent may not know. A scope without a house means all houses of its
+// agent.
 func (r *Retention) Explain(ctx context.Context, scope db.Scope, kind, id string, err error) error {
 	if fault.CodeOf(err) != fault.NotFound {
 		return err
@@ -253,7 +257,7 @@ func (r *Retention) Explain(ctx context.Context, scope db.Scope, kind, id string
 		days, err = r.q.ExpiredAfter(ctx, tx, kind, id)
 		return err
 	})
-	if failed != nil { // that it is not there is true in any case
+	if failed != nil { // err is true in any case
 		return err
 	}
 	why := "after %d days without activity"
