@@ -15,7 +15,7 @@ func DoesTo(e *arbev1.Entry, kind entry.WorkKind) (entry.Part, bool) {
 	return entry.DoesTo(Domain(e), kind)
 }
 
-// Domain returns an entry of the API as the entry of a log that it is. A message has its present text.
+// Domain converts an entry of the API to one of the log. A message has its present text.
 func Domain(e *arbev1.Entry) entry.Entry {
 	logged := entry.Entry{Seq: e.GetSeq(), ID: e.GetId(), Author: e.GetAuthorAgentId(), Type: e.GetType(), Payload: json.RawMessage(e.GetPayload())}
 	switch became := e.GetState(); {

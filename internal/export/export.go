@@ -1,7 +1,7 @@
 // Package export writes threads and entries of the API for people and programs: a thread as a document or as JSON, and
 // entries in lines of plain text and in the JSON that arbe --json prints.
 //
-// It reads through the services on behalf of whoever asks, so it writes only what they may read.
+// It reads through the services with the caller's credential, so it writes only what the caller may read.
 package export
 
 import (
@@ -21,26 +21,26 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// Services are what an export reads from.
+// Services are the services from which an export reads.
 type Services struct {
 	Houses  arbev1connect.HouseServiceClient
 	Agents  arbev1connect.AgentServiceClient
 	Entries arbev1connect.EntryServiceClient
 }
 
-// Export is a thread as it is at one time.
+// Export is a thread at one point in time.
 type Export struct {
 	Thread *arbev1.Thread
 	End    int64 // the position of the last entry
 
 	from   Services
 	house  house
-	agents []Agent           // those who spoke, in the order in which they began to
+	agents []Agent           // those who spoke, in the order of their first words
 	names  map[string]string // the names of agents, by id
 	at     time.Time
 }
 
-// version is the version of the JSON format. It changes when a program that reads the present version would fail.
+// version is the version of the JSON format. It changes only when programs that read the current version would fail.
 const version = 1
 
 // head is the first line of an export as JSON.
@@ -62,7 +62,7 @@ type house struct {
 	Name string `json:"name,omitempty"`
 }
 
-// Open looks up what the head of an export says.
+// Open reads the facts for the head of an export.
 func Open(ctx context.Context, from Services, thread *arbev1.Thread) (*Export, error) {
 	x := &Export{Thread: thread, from: from, house: house{ID: thread.GetHouseId()}, agents: []Agent{}, names: map[string]string{}}
 	last, err := from.Entries.List(ctx, &arbev1.ListRequest{ThreadId: thread.GetId(), Last: true, Limit: 1})
@@ -75,7 +75,7 @@ func Open(ctx context.Context, from Services, thread *arbev1.Thread) (*Export, e
 		return nil, err
 	}
 	x.house.Name = found.GetHouse().GetName()
-	// The head names those who spoke, so the log is read twice: it may be too long to keep.
+	// The head names everybody who spoke, so the log is read twice: it may be too long to keep in memory.
 	speech := []string{entry.Chat{}.Type(), entry.Command{}.Type(), entry.PiAssistant{}.Type()}
 	for e, err := range x.entries(ctx, speech...) {
 		if err != nil {
@@ -94,7 +94,7 @@ func Open(ctx context.Context, from Services, thread *arbev1.Thread) (*Export, e
 	return x, nil
 }
 
-// agent looks up an agent. The id is the name of one that cannot be seen.
+// agent looks up an agent. If the caller may not see the agent, the id is the name.
 func (x *Export) agent(ctx context.Context, id string) (Agent, error) {
 	found, err := x.from.Agents.GetAgent(ctx, &arbev1.GetAgentRequest{HouseId: x.house.ID, Id: id})
 	if err != nil && !unseen(err) {
@@ -106,13 +106,13 @@ func (x *Export) agent(ctx context.Context, id string) (Agent, error) {
 	return a, nil
 }
 
-// unseen reports that something does not exist, or is not the caller's to see.
+// unseen reports whether an error means that something does not exist, or that the caller may not see it.
 func unseen(err error) bool {
 	code := connect.CodeOf(err)
 	return code == connect.CodeNotFound || code == connect.CodePermissionDenied
 }
 
-// pageSize is how many entries are read at once: the most that a server returns.
+// pageSize is how many entries to read at once: the most that a server returns.
 const pageSize = 1000
 
 // entries yields the entries up to the end, in order: those of some types, or all.

@@ -111,7 +111,7 @@ type Entry struct {
 	State         *state          `json:"state,omitempty"`
 }
 
-// state is what became of a message.
+// state is the present state of a message: its edits, deletion and reactions.
 type state struct {
 	Text    string `json:"text,omitempty"`
 	Edits   int32  `json:"edits"`

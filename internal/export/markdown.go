@@ -22,7 +22,7 @@ const shownEvent = 200
 func (x *Export) markdown(ctx context.Context, out *bufio.Writer) error {
 	m := newMarkdown(out, func(id string) string {
 		if _, known := x.names[id]; !known {
-			x.names[id] = id // unless it can be read: a log is worth writing without names, too
+			x.names[id] = id // until the name is known; a log is worth exporting without names, too
 			_, _ = x.agent(ctx, id)
 		}
 		return x.names[id]
@@ -40,9 +40,9 @@ func (x *Export) markdown(ctx context.Context, out *bufio.Writer) error {
 	return nil
 }
 
-// markdown writes a thread as a Markdown document. Others wrote most of the text, and none of it can pass for the document's
-// own: each text of theirs is a block quote, a fence longer than any in it, or escaped on one line. In a heading, names come
-// last, so that they cannot pass for a number or a time.
+// markdown writes a thread as a Markdown document. Others wrote most of the text, and none of that can pass for the
+// document's own: each foreign text is a block quote, a fence longer than any in it, or escaped on one line. In a heading,
+// names come last, so that they cannot pass for a number or a time.
 type markdown struct {
 	out *bufio.Writer // keeps the first error
 	// author returns the name of an agent.
@@ -66,7 +66,7 @@ func newMarkdown(out *bufio.Writer, author func(id string) string) *markdown {
 	}
 }
 
-// who returns the name of an agent. A name that another agent has, too, comes with the id.
+// who returns the name of an agent, with the id if another agent has the same name.
 func (m *markdown) who(id string) string {
 	if name, known := m.shown[id]; known {
 		return name
@@ -280,7 +280,7 @@ func (m *markdown) at(e *arbev1.Entry) string {
 	return fmt.Sprintf("#%d · %s", e.GetSeq(), e.GetTs().AsTime().UTC().Format("15:04:05 UTC"))
 }
 
-// block writes a paragraph, or another block, of the document's own.
+// block writes a paragraph, or another block, that is not foreign text.
 func (m *markdown) block(text string) {
 	m.listed = false
 	fmt.Fprintf(m.out, "\n%s\n", text)
@@ -310,9 +310,9 @@ func (m *markdown) fence(language, text string) {
 
 // quote writes a text, which is Markdown, as a block quote.
 //
-// A block quote holds headings, lists and fences, but HTML can close it, and a link definition changes the links of the whole
-// document. Therefore both are taken apart wherever they may be more than code. Code is what every reader of Markdown takes
-// for code: fences that begin a line, and spans within a line.
+// A block quote contains headings, lists and fences, but HTML can close it, and a link definition changes links in the whole
+// document. Therefore quote breaks up both, except in what every reader of Markdown takes for code: fences that begin a
+// line, and spans within a line.
 func (m *markdown) quote(text string) {
 	text = strings.Trim(entry.Printable(text), "\n")
 	if strings.TrimSpace(text) == "" {
@@ -364,8 +364,8 @@ func closesFence(line, fence string) bool {
 	return indent <= 3 && len(run) >= len(fence) && strings.Trim(run, fence[:1]) == ""
 }
 
-// harmlessLine takes HTML and link definitions of a line apart, except in spans of code if spans is set. open reports that a
-// span may continue in the next line.
+// harmlessLine breaks up HTML and link definitions of a line, except in code spans if spans is set. open reports that a span
+// may continue in the next line.
 func harmlessLine(line string, spans bool) (safe string, open bool) {
 	runs := backticks(line)
 	last := map[int]int{} // the last run of each length
@@ -395,7 +395,8 @@ func harmlessLine(line string, spans bool) (safe string, open bool) {
 	return b.String(), open || !spans && len(runs) > 0
 }
 
-// disarmed takes HTML and link definitions apart. A backslash could not, because the text may have one before them.
+// disarmed breaks up HTML and link definitions. A backslash would not do, because the text may already have one before
+// them.
 func disarmed(text string) string {
 	text = strings.ReplaceAll(text, "]:", "]&#58;")
 	if !strings.Contains(text, "<") {

@@ -34,7 +34,7 @@ func Steps(e *arbev1.Entry) []string {
 	case entry.PermissionAsked:
 		return Asked(p, "the bot")
 	}
-	// Other code shows beginnings and ends.
+	// Other code shows how work begins and ends.
 	if part, ok := DoesTo(e, entry.TurnWork); ok && (part.Stage == entry.Updates || part.Stage == entry.Notes) {
 		return []string{payload.Plain()}
 	}
@@ -53,7 +53,7 @@ func resultLine(p entry.PiToolResult) string {
 	return fmt.Sprintf("  ✓ %s (%s)", p.ToolName, took)
 }
 
-// wholeLine says how to get a text of which the log has only a part. size is 0 if it has all of it.
+// wholeLine says how to get the full text if the log has only part of it. size is 0 if the log has all of it.
 func wholeLine(size int64, artifact string) []string {
 	if size == 0 || artifact == "" {
 		return nil

@@ -16,7 +16,7 @@ func EncodeJSON(w io.Writer, value any) error {
 	return enc.Encode(value)
 }
 
-// Thought returns a line that says how much a model thought. It returns none if it showed no thinking.
+// Thought returns a line that says how much a model thought, or none if the model showed no thinking.
 func Thought(text string) []string {
 	switch words := len(strings.Fields(text)); words {
 	case 0:
