@@ -18,11 +18,12 @@ import (
 
 // Config configures [Open].
 type Config struct {
-	// URL is where a collector takes spans over OTLP/HTTP, with its path. Defaults to what the standard variables name.
+	// URL is the collector's address for spans over OTLP/HTTP, with its path. Defaults to the address in the standard
+	// variables.
 	URL string
 	// Version is the version of this program.
 	Version string
-	// Installation and Server tell the servers of an operator apart.
+	// Installation and Server distinguish the servers of an operator.
 	Installation, Server string
 	Logger               *slog.Logger
 }
@@ -43,7 +44,7 @@ func Wanted(getenv func(string) string) bool {
 }
 
 // Open returns a tracer that sends spans to a collector, in the background and in batches. Without a collector it returns
-// nil. A collector that does not answer costs the spans of that time, and delays nothing; the log says so. If the
+// nil. If the collector does not answer, the spans of that time are lost and the log says so; nothing is delayed. If the
 // variables ask for a protocol that arbe does not speak, the error is a [fault.Invalid]. The caller closes the tracer.
 func Open(ctx context.Context, c Config) (*Tracer, error) {
 	var options []otlptracehttp.Option

@@ -3,11 +3,11 @@
 //
 // Only two kinds of spans begin by themselves, with a [Tracer]: requests and jobs. Everything else is a part of one of
 // them and uses [Start], which takes the tracer from the context. So nothing is recorded without a tracer, and no
-// package passes one around. A job continues the trace of the request that queued it, on whichever server it runs,
+// package passes a tracer around. A job continues the trace of the request that queued it, on whichever server it runs,
 // because its row has a [Parent].
 //
-// The rule to remember: ids, names of this program's own parts, codes and numbers go into spans. What people, bots or
-// programs wrote does not, and neither do secrets. So a span of a failure has the code of its error and not the text.
+// The rule to remember: ids, names of this program's own parts, codes and numbers go into spans. Secrets, and texts of
+// people, bots or programs, do not. The span of a failure therefore has the code of its error, but not the text.
 package trace
 
 import (
@@ -26,7 +26,7 @@ import (
 // scope names this program's part of a trace.
 const scope = "github.com/arbe-dev/arbe"
 
-// Header is the header of a request with the [Parent] of what it causes.
+// Header is the request header that carries a [Parent].
 const Header = "traceparent"
 
 // Parent names a span from which another one follows, in the form of W3C's header traceparent. It is "" for none.
@@ -59,7 +59,7 @@ func (t *Tracer) Continue(ctx context.Context, parent Parent, kind Kind, name st
 	return started(t.tracer.Start(ctx, name, oteltrace.WithSpanKind(oteltrace.SpanKind(kind)), oteltrace.WithAttributes(attrs...)))
 }
 
-// Answer begins the span of a request that came with a parent. A parent that a stranger chose is only linked: otherwise it
+// Answer begins the span of a request that came with a parent. A stranger's parent is only linked: otherwise strangers
 // would decide whether the request is recorded, and in which trace.
 func (t *Tracer) Answer(ctx context.Context, parent Parent, trusted bool, name string) (context.Context, Span) {
 	if t == nil {
@@ -75,7 +75,7 @@ func (t *Tracer) Answer(ctx context.Context, parent Parent, trusted bool, name s
 	return started(t.tracer.Start(ctx, name, options...))
 }
 
-// Close sends what was not sent yet, until ctx ends.
+// Close sends the remaining spans, until ctx ends.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -133,7 +133,7 @@ func In(ctx context.Context, s Span) context.Context {
 	return oteltrace.ContextWithSpan(ctx, s.span)
 }
 
-// context reads a parent. It returns the zero value, which is not valid, for one that cannot be read.
+// context parses a parent. If that fails, it returns the zero value, which is not valid.
 func (p Parent) context() oteltrace.SpanContext {
 	if p == "" {
 		return oteltrace.SpanContext{}
@@ -165,7 +165,7 @@ func (s Span) Set(attrs ...Attr) {
 	}
 }
 
-// Fail marks the span as failed, with a short word of this program for what failed.
+// Fail marks the span as failed. word is a short word of this program for the failure.
 func (s Span) Fail(word string) {
 	if s.Recording() {
 		s.span.SetAttributes(attribute.String("error.type", cmp.Or(word, "_OTHER")))
