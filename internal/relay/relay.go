@@ -1,6 +1,6 @@
-// Package relay carries calls from one server to another one, through the database. The call and its reply are a row, and
-// a notice announces it. HTTP would be faster, but then an operator would have to give every server an address at which
-// the others reach it. A call may be lost or served twice, so calls must be harmless to repeat.
+// Package relay carries calls from one server to another, through the database. The call and its reply are a row, and a
+// notice announces it. HTTP would be faster, but then an operator would have to give every server an address at which the
+// others reach it. A call may be lost or served twice, so calls must be harmless to repeat.
 package relay
 
 import (
@@ -37,8 +37,8 @@ type Relay[C, R any] struct {
 
 	// asked maps the ids of this server's calls to channels that receive a token when there may be a reply.
 	asked sync.Map
-	// answered holds the ids of the calls of other servers that this one is answering, because it may be notified of them
-	// again in the meantime.
+	// answered holds the ids of the calls that this server is answering, so that a repeated notice does not start a second
+	// answer.
 	answered sync.Map
 }
 
@@ -67,7 +67,7 @@ func New[C, R any](c Config[C, R]) *Relay[C, R] {
 type notice struct {
 	Call  string
 	House string `json:",omitempty"`
-	// Answered means that the call is the receiver's own.
+	// Answered means that the notice announces the reply to a call of the receiver.
 	Answered bool `json:",omitempty"`
 }
 
