@@ -61,8 +61,8 @@ func (s *Subscriptions) Claim(ctx context.Context, house, name, worker string) (
 		if !pending(sub.Streams) {
 			return fault.New(fault.Precondition, "there is nothing to work on", "wait for the next wake")
 		}
-		// A wake that was not delivered yet counts as delivered by this claim. A wake whose lease has ended is followed
-		// by a new one, so that its last holder is fenced off.
+		// The claim delivers a wake that was not delivered yet. If the lease of a wake has ended, a new wake begins, which
+		// fences off the last holder.
 		if row.WakeID == "" || row.Holder != "" {
 			if err := queries.BeginWake(ctx, tx, row.ID); err != nil {
 				return err

@@ -2,14 +2,14 @@
 // house, which are listed by name or matched by a pattern. It implements subscriptions of the Durable Streams protocol.
 //
 // A subscription with unprocessed entries gets one wake at a time: its webhook is called, or an event is written to its
-// wake stream and a worker claims it. The worker acknowledges the positions that it has processed. If it does not do so
-// in time, the next wake begins, whose higher generation fences off the previous worker.
+// wake stream and a worker claims it. The worker acknowledges the positions that it has processed. If it is too late,
+// the next wake begins. Its higher generation fences off the previous worker.
 //
 // This file creates and shows subscriptions, lease.go is the workers' side of a wake, wake.go starts and delivers
 // wakes, and webhook.go calls and signs. All state is in rows, so any server can continue the work of another.
 //
-// The rule to remember: a wake says only that there are new entries. The entries themselves are in the streams, so that
-// a wake that is lost or repeated neither loses nor repeats one.
+// The rule to remember: a wake says only that there are new entries. The entries themselves are in the streams, so a
+// lost or repeated wake never loses or repeats an entry.
 package subscription
 
 import (
@@ -67,8 +67,8 @@ type Subscriptions struct {
 	ctx  context.Context
 	stop context.CancelFunc
 	work sync.WaitGroup
-	// deliveries limits the wakes that are delivered at the same time, and redeliveries those of them that failed
-	// before, so that webhooks that do not answer leave room for the others.
+	// deliveries limits the wakes being delivered, and redeliveries those among them that have failed before, so that
+	// webhooks that do not answer do not hold up the others.
 	deliveries, redeliveries chan struct{}
 }
 
@@ -125,8 +125,8 @@ const (
 	// maxWildcards limits a pattern, because the cost of matching it against a name grows with the square of their
 	// number.
 	maxWildcards = 16
-	// These limit what has to be checked for each new stream of a house and for each wake: the number of a house's
-	// subscriptions, of those with patterns, and of the streams that they name.
+	// These limit the work for each new stream of a house and for each wake: the subscriptions of a house, those with
+	// patterns, and the streams that they name.
 	maxSubscriptions, maxPatterns, maxNamed = 1_000, 100, 10_000
 )
 

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// checkEvery is the longest delay of a wake that no notification announces, because one was lost, a lease has
-	// ended, or a pause is over.
+	// checkEvery is the longest delay of a wake without a notification: because one was lost, a lease has ended, or a
+	// pause is over.
 	checkEvery = time.Second
 	// batchPause is the pause between two checks, so that a burst of appends makes one wake.
 	batchPause = 25 * time.Millisecond
-	// maxDeliveries limits the wakes that a server delivers at the same time, maxRedeliveries those of them that failed
-	// before, and maxHouseDeliveries those of one house on all servers. A webhook that answers slowly or never
-	// therefore delays nobody else.
+	// maxDeliveries limits the wakes that a server delivers at the same time, maxRedeliveries those among them that have
+	// failed before, and maxHouseDeliveries those of one house on all servers. So a webhook that answers slowly or never
+	// delays nobody else.
 	maxDeliveries, maxRedeliveries, maxHouseDeliveries = 64, 16, 4
 	// deliverTimeout is longer than any delivery takes. A wake that its server has not delivered by then is started
 	// again, because the server has probably died.
@@ -188,7 +188,7 @@ func (s *Subscriptions) announce(w query.BeginWakesRow, sub Subscription) error 
 	return s.in(s.ctx, w.HouseID, func(tx pgx.Tx) error {
 		row, err := lock(s.ctx, tx, w.HouseID, sub.Name)
 		if err != nil || row.Generation != w.Generation || row.Holder != "" {
-			return err // must not be held again, because a worker has already claimed it
+			return err // a worker has already claimed the wake, so it must not be held again
 		}
 		return queries.HoldWake(s.ctx, tx, query.HoldWakeParams{ID: w.ID, Generation: w.Generation})
 	})

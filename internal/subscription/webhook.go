@@ -19,7 +19,7 @@ import (
 const (
 	// webhookTimeout is how long a webhook may take to answer before the delivery fails.
 	webhookTimeout = 10 * time.Second
-	// maxAnswer limits the bytes read of a webhook's answer and of its header, because anyone may have written them.
+	// maxAnswer limits the bytes read of a webhook's response and of its header, because anybody may have written them.
 	maxAnswer = 64 << 10
 )
 
