@@ -1,5 +1,5 @@
 // Package away lets every server use the files and ports of sandboxes that only another server reaches, because they are
-// on its machine. That server does what is asked, and keeps its output in a session until this one has fetched it.
+// on its machine. The other server does the work, and keeps the output in a session until this server has fetched it.
 package away
 
 import (
@@ -31,11 +31,11 @@ type Away struct {
 	relay  *relay.Relay[call, reply]
 
 	mu       sync.Mutex
-	servers  map[string]jobs.Server // by machine, as last found
+	servers  map[string]jobs.Server // by machine: the server that answered last
 	sessions map[sessionKey]*session
 }
 
-// New returns an Away, which the resolver uses from now on. It must be called before [jobs.Jobs.Start].
+// New returns an Away and gives it to the resolver. It must be called before [jobs.Jobs.Start].
 func New(c Config) *Away {
 	a := &Away{config: c, servers: map[string]jobs.Server{}, sessions: map[sessionKey]*session{}}
 	a.relay = relay.New(relay.Config[call, reply]{DB: c.DB, Jobs: c.Jobs, Logger: c.Logger, Topic: "sandbox.call", Serve: a.serve, NoReply: errNoReply})

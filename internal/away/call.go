@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// longestWait is how long a call may wait for news.
+	// longestWait is how long a call may wait for output or for an end.
 	longestWait = 10 * time.Second
 	// mostPiece limits the bytes of one call or reply.
 	mostPiece = 256 << 10
 )
 
-// op is what a call asks for.
+// op is the operation of a call.
 type op string
 
 const (
@@ -50,7 +50,7 @@ type call struct {
 
 	// Session is chosen by the caller, so that beginning it can be repeated.
 	Session string `json:",omitempty"`
-	// At are the positions up to which the caller has the outputs; for a push, the first one is that of Data.
+	// At are the positions up to which the caller has each output; for a push, At[0] is the position of Data.
 	At   [2]int64
 	Data []byte `json:",omitempty"`
 	Last bool   `json:",omitempty"`
@@ -61,7 +61,7 @@ type call struct {
 type reply struct {
 	Here   bool `json:",omitempty"`
 	Asleep bool `json:",omitempty"`
-	// Out are the next bytes of each output. Done means that nothing follows them.
+	// Out are the next bytes of each output. Done means that they are the last ones.
 	Out  [2][]byte
 	Done bool `json:",omitempty"`
 	// Accepted is the position up to which pushed bytes were accepted.

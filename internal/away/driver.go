@@ -17,7 +17,7 @@ import (
 
 // This file is the side of the server that does not reach the sandbox.
 
-// Driver returns a driver for one sandbox, which implements what [sandbox.Elsewhere] promises.
+// Driver returns a driver for one sandbox. It implements the methods that [sandbox.Elsewhere] promises.
 func (a *Away) Driver(scope db.Scope, box sandbox.Sandbox) sandbox.Driver {
 	return &driver{a: a, scope: scope, box: box}
 }
@@ -30,8 +30,7 @@ type driver struct {
 
 var _ sandbox.Dialer = (*driver)(nil)
 
-// Guarantees states the ports, which every driver with a machine has that this one can be for; another one refuses them
-// itself.
+// Guarantees promises ports: every driver whose sandboxes belong to a machine has them, or refuses a connection itself.
 func (d *driver) Guarantees() sandbox.Guarantees { return sandbox.Guarantees{Ports: true} }
 
 // Asleep asks the other server.
@@ -51,7 +50,7 @@ func (d *driver) begin(ctx context.Context, c call) (*use, error) {
 	u := &use{d: d, id: uuid.NewString()}
 	c.Sandbox, c.Session, c.Wait = d.box.ID, u.id, longestWait
 	_, err := d.a.ask(ctx, d.scope, d.box.Machine, c)
-	if err != nil && ctx.Err() != nil { // it may have begun
+	if err != nil && ctx.Err() != nil { // the session may have begun
 		go u.end()
 	}
 	if err != nil && fault.From(err).Reason() == fault.NobodyListens {
@@ -201,7 +200,7 @@ func (c *conn) push(piece []byte, last bool) (int, error) {
 	return int(sent), nil
 }
 
-// CloseWrite ends what is sent.
+// CloseWrite ends the sending direction.
 func (c *conn) CloseWrite() error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -209,7 +208,7 @@ func (c *conn) CloseWrite() error {
 	return err
 }
 
-// LocalAddr and RemoteAddr say nothing, and there are no deadlines.
+// LocalAddr and RemoteAddr have no meaning here, and deadlines are not supported.
 func (c *conn) LocalAddr() net.Addr              { return address{} }
 func (c *conn) RemoteAddr() net.Addr             { return address{} }
 func (c *conn) SetDeadline(time.Time) error      { return fs.ErrInvalid }

@@ -19,7 +19,7 @@ type sessionKey struct{ house, id string }
 type session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
-	// abandoned ends the session when nobody calls any more.
+	// abandoned ends the session when calls for it stop.
 	abandoned *time.Timer
 
 	mu      sync.Mutex
@@ -32,7 +32,7 @@ type session struct {
 	woken   *sandbox.Woken
 }
 
-// buffer holds bytes from a position on.
+// buffer holds the bytes of an output from a position on.
 type buffer struct {
 	from   int64
 	data   []byte
@@ -41,13 +41,13 @@ type buffer struct {
 
 func (b *buffer) end() int64 { return b.from + int64(len(b.data)) }
 
-// drop forgets the bytes before a position.
+// drop discards the bytes before a position.
 func (b *buffer) drop(before int64) {
 	n := min(max(before-b.from, 0), int64(len(b.data)))
 	b.from, b.data = b.from+n, b.data[n:]
 }
 
-// update changes the session, and tells everybody who waits for a change.
+// update changes the session and wakes everybody who waits for a change.
 func (s *session) update(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *session) await(ctx context.Context, ready func() bool) bool {
 	return true
 }
 
-// output is one of the outputs as a writer, which waits while there is no room.
+// output writes to one of the outputs, and waits while its buffer is full.
 type output struct {
 	s *session
 	n int
@@ -98,7 +98,7 @@ func (w output) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// copy copies what is read to the first output.
+// copy copies everything that it reads to the first output.
 func (s *session) copy(from io.ReadCloser) {
 	stop := context.AfterFunc(s.ctx, func() { from.Close() }) // ends a Read
 	_, err := io.Copy(output{s, 0}, from)
@@ -108,7 +108,7 @@ func (s *session) copy(from io.ReadCloser) {
 	}
 }
 
-// feed writes what is pushed to a connection.
+// feed writes pushed bytes to a connection.
 func (s *session) feed(to sandbox.Conn) {
 	for {
 		if !s.await(s.ctx, func() bool { return len(s.in.data) > 0 || s.in.closed }) {
@@ -150,7 +150,7 @@ func (s *session) pull(ctx context.Context, c call) (r reply, err error) {
 	r.Done = s.done
 	for i, b := range s.out {
 		if b.from != c.At[i] {
-			return reply{}, errLost // the caller is not the one that has the rest
+			return reply{}, errLost // this caller does not have the bytes before
 		}
 		n := min(len(b.data), mostPiece/2)
 		r.Out[i] = append([]byte(nil), b.data[:n]...)

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// abandonedAfter is how long after its last call a session ends, because its server was killed.
+	// abandonedAfter is how long after its last call a session ends: its caller was probably killed.
 	abandonedAfter = time.Minute
 	// mostSessions limits the sessions of one server.
 	mostSessions = 500
@@ -63,7 +63,7 @@ func (a *Away) begin(ctx context.Context, scope db.Scope, key sessionKey, c call
 	return err
 }
 
-// open does what a session is for.
+// open starts the command, file or connection of a session.
 func (a *Away) open(ctx context.Context, scope db.Scope, s *session, c call) error {
 	if c.Op == opWake {
 		go func() {
