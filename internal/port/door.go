@@ -84,7 +84,8 @@ func (p *Ports) serve(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// client is the connection to a client. If it ends because the client has lost its permission, the client is told so.
+// client is the connection to a client. If it ends because the client has lost its permission, its last message says
+// so.
 type client struct {
 	*arbe.PortConn
 	ctx    context.Context
@@ -118,7 +119,7 @@ func keepAlive(ctx context.Context, socket *websocket.Conn) {
 			return
 		case <-tick.C:
 			if socket.WriteControl(websocket.PingMessage, nil, time.Now().Add(pingWithin)) != nil {
-				return // the reader notices it
+				return // the reader notices the failure, too
 			}
 		}
 	}

@@ -91,7 +91,7 @@ func sentence(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// isPage reports whether the answer to a request is shown as a page.
+// isPage reports whether a browser will show the response to a request as a page.
 func isPage(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Dest") {
 	case "document", "iframe", "frame":

@@ -1,11 +1,11 @@
 // Package port connects clients to the TCP ports of programs in sandboxes: as WebSockets, for `arbe port` and other programs,
 // and as previews, for browsers.
 //
-// Whoever may run commands in a thread may connect to the ports of its sandbox. A connection leads only from a client to a
-// program of the sandbox: the program answers, and can open no connection to a client.
+// Anybody who may run commands in a thread may connect to the ports of its sandbox. A connection leads only from a client
+// to a program of the sandbox: the program answers, and can open no connection to a client.
 //
 // From bottom to top: port.go has the connections and their limits; door.go the WebSockets; ticket.go the credentials with
-// which a browser sees a preview; page.go the page that it sees if there is an error; preview.go the previews.
+// which a browser sees a preview; page.go the error page; preview.go the previews.
 package port
 
 import (

@@ -116,8 +116,8 @@ func (p *Ports) Preview() http.Handler {
 	})
 }
 
-// final passes on the final response without informational ones (1xx), such as early hints. The proxy copies the headers of
-// those unchanged, and confine does not see them.
+// final passes on the final response without informational ones (1xx), such as early hints. The proxy would copy the
+// headers of those unchanged, and confine would not see them.
 type final struct{ http.ResponseWriter }
 
 func (f final) WriteHeader(status int) {
@@ -185,7 +185,7 @@ func (p *Ports) passOf(r *http.Request, label string) (claims, error) {
 	return p.verify(pass, cookie.Value, label)
 }
 
-// linkTo returns the address of the page from which a preview can be opened; without claims, that of the house's first page.
+// linkTo returns the address of the page that opens a preview; without claims, that of the house's first page.
 func (p *Ports) linkTo(c claims) string {
 	if c.Thread == "" {
 		return p.House + "/"
@@ -193,7 +193,8 @@ func (p *Ports) linkTo(c claims) string {
 	return p.House + "/threads/" + url.PathEscape(c.Thread) + "/preview?port=" + strconv.Itoa(int(c.Port))
 }
 
-// admit checks that whoever opened a preview may still see it. The context ends when they no longer may.
+// admit checks that the person who opened a preview may still see it. The returned context ends when they no longer
+// may.
 func (p *Ports) admit(ctx context.Context, c claims) (_ context.Context, scope db.Scope, done context.CancelFunc, err error) {
 	who, err := p.Auth.Marked(ctx, c.Mark)
 	if err != nil {
@@ -207,8 +208,8 @@ func (p *Ports) admit(ctx context.Context, c claims) (_ context.Context, scope d
 	return ctx, scope, done, nil
 }
 
-// fromItself reports whether a request comes from the preview's own pages, or opens the preview as a top-level page. The pass
-// alone does not tell, because browsers may also send cookies with the requests of other hosts' pages.
+// fromItself reports whether a request comes from the preview's own pages, or opens the preview as a top-level page. The
+// pass alone does not prove this, because browsers may also send cookies with requests of other hosts' pages.
 func (p *Ports) fromItself(r *http.Request, label string) bool {
 	origin, own := r.Header.Get("Origin"), p.origin(label)
 	switch r.Header.Get("Sec-Fetch-Site") {
@@ -264,7 +265,7 @@ func (p *Ports) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// outward lists the headers by which a response would affect more than its own origin, or open that origin to others.
+// outward lists the response headers that would affect other origins, or open the preview's origin to others.
 var outward = []string{
 	"Clear-Site-Data", // it would log the reader out of the house if both share a domain
 	"Strict-Transport-Security", "Public-Key-Pins", "Alt-Svc",
@@ -312,7 +313,7 @@ func withoutDomain(line string) string {
 	return strings.Join(kept, ";")
 }
 
-// isLocal reports whether an address is one by which the program knows itself.
+// isLocal reports whether an address is the program's own: a loopback address with its port.
 func isLocal(at *url.URL, port uint16) bool {
 	if at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {
 		return false

@@ -70,8 +70,8 @@ func notOpened() error {
 	return fault.New(fault.Unauthenticated, "this preview is not open in this browser", "open it from the page of its thread")
 }
 
-// label returns the first part of the host of a preview. It is always the same, so that data that a page stores in the
-// browser is there the next time. It reveals nothing about the thread or the port.
+// label returns the first part of the host of a preview. It never changes, so that the browser keeps the data that a
+// page stores there. It reveals nothing about the thread or the port.
 func (p *Ports) label(thread string, port uint16) string {
 	h := hmac.New(sha256.New, p.Key)
 	fmt.Fprintf(h, "label of %s/%d", thread, port)
@@ -89,7 +89,7 @@ func (p *Ports) cookieName() string {
 
 func (p *Ports) secure() bool { return p.Previews.Scheme == "https" }
 
-// ours reports whether a cookie is one of arbe's, which no program of a sandbox may see or set.
+// ours reports whether a cookie is arbe's. No program in a sandbox may see or set such a cookie.
 func ours(name string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(name, "__Host-"), "arbe_")
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// site says what it was asked, with the headers. /hostile sets what attacks whoever passes its answers on, and /hints does so in
-// answers before the last one. /redirect leads to itself, /events is a stream of events and /socket a WebSocket that returns what it
-// gets. /page… is the file page.html of its directory.
+// site returns each request that it gets, with the headers. The responses of /hostile attack the proxy that passes them on,
+// and those of /hints do so in informational responses before the final one. /redirect leads to itself, /events is a stream
+// of events and /socket a WebSocket that returns what it gets. /page… is the file page.html of its directory.
 //
 //go:embed site.py
 var site string
