@@ -1,9 +1,9 @@
 // Package approval keeps the requests of bots to people: for approval of a tool call, or with a question. A bot's turn or a
-// run of a coding agent asks. Each request is a row and an entry of the thread. It ends once, in the same row and with
-// another entry: by a person's first answer, when its time is over, or when the turn or run that asked ends.
+// run of a coding agent asks. Each request is a row and an entry of the thread. It ends once, in the same row and with a
+// second entry: with a person's first answer, when its time is over, or when the turn or run that asked ends.
 //
-// If people approve a call, exactly the call in the row runs, which is what they saw. A request stays open even if the bot's
-// settings change meanwhile. Repeating it does nothing, because its id is derived from the call.
+// An approved call runs exactly as it is in the row, which is what the person saw. A request stays open even if the bot's
+// settings change. Repeating a request does nothing, because its id is derived from the call.
 package approval
 
 import (
@@ -52,7 +52,7 @@ type Approval struct {
 	// Tool runs with Arguments if the answer is yes.
 	Tool      string
 	Arguments json.RawMessage
-	// Question means that people answer in words, which come with an approval.
+	// Question means that people answer in words, which come as the reason of an approval.
 	Question bool
 	// State is "open", or the outcome of an [entry.PermissionAnswered].
 	State              string
@@ -72,12 +72,12 @@ const Open = "open"
 // Pending is the approval of a pending call.
 type Pending struct {
 	Approval
-	// Closed means that nobody works in the thread any more, Due that it is too late to answer, and Stands that the person
-	// who answered is still in the house.
+	// Closed means that the thread is closed, Due that it is too late to answer, and Stands that the person who answered
+	// is still in the house.
 	Closed, Due, Stands bool
 }
 
-// OfTurnTx returns the approvals that some calls of a turn have asked for, by the ids of the calls' results.
+// OfTurnTx returns the approvals of some calls of a turn, by the ids of the calls' results.
 func OfTurnTx(ctx context.Context, tx pgx.Tx, turn string, calls []string) (map[string]*Pending, error) {
 	rows, err := queries.ApprovalsOf(ctx, tx, &turn, calls)
 	byCall := map[string]*Pending{}
@@ -102,7 +102,7 @@ type Request struct {
 	Expires         time.Time
 }
 
-// AskTx asks people, and returns the entry for the caller to append. If it does not ask them, refused tells the model why. If
+// AskTx asks people, and returns the entry for the caller to append. If it does not, refused is the reason for the model. If
 // the same request was made before, both are nil.
 func AskTx(ctx context.Context, tx pgx.Tx, q Request) (asked *entry.Draft, refused, err error) {
 	arguments, err := canonical(q.Arguments)
@@ -168,7 +168,7 @@ func (q Request) id() string {
 	return shortIDs.EncodeToString(sum[:])[:12]
 }
 
-// tooMuch returns the reason why this request may not be made; nil if it may.
+// tooMuch returns an error if the request would exceed a limit.
 func (q Request) tooMuch(load query.ApprovalLoadRow) error {
 	who, most := "turn", int32(turnMost)
 	if q.Turn == "" {
@@ -187,7 +187,7 @@ func (q Request) tooMuch(load query.ApprovalLoadRow) error {
 	return nil
 }
 
-// canonical returns a JSON object in a form that every reader reads alike: each name once, in order. If a name occurs several
+// canonical returns a JSON object in a form that all parsers read alike: each name once, in order. If a name occurs several
 // times, the last one counts, as it does for the tools. No text, and null, become the empty object.
 func canonical(text json.RawMessage) (json.RawMessage, error) {
 	var fields map[string]any
@@ -272,7 +272,7 @@ func AnswerTx(ctx context.Context, tx pgx.Tx, agent string, a Answer, lock func(
 	if err != nil {
 		return Approval{}, nil, err
 	}
-	waits, err := lock(q.By) // before the request: whoever works on the turn locks in this order
+	waits, err := lock(q.By) // lock the asker before the request, as everything that works on the turn does
 	if err != nil {
 		return q, nil, err
 	}
@@ -317,7 +317,7 @@ func (b By) what() string {
 	return "turn"
 }
 
-// over returns the error for answering a request that has ended.
+// over returns the error for an answer to a request that has ended.
 func (q Approval) over() error {
 	who, next := cmp.Or(q.AnsweredByName, "someone who left the house"), "see the thread's entries for what came of it"
 	switch q.State {
