@@ -1,8 +1,9 @@
-// Package entrystate keeps the present state of messages: their edits, deletion and reactions. The log keeps messages as they
-// were said, and the entries that change them ([entry.ChatEdited], [entry.ChatDeleted], [entry.ChatReacted]). The rows of
-// this package are written together with these entries, so that a reader of a part of a log need not read on to its end.
+// Package entrystate keeps the present state of messages: their edits, deletion and reactions. The log keeps messages as
+// they were said, and the entries that change them ([entry.ChatEdited], [entry.ChatDeleted], [entry.ChatReacted]). The rows
+// of this package are written together with these entries, so that a reader of one part of a log does not have to read the
+// rest.
 //
-// Package dispatch decides who may change a message, and what follows from a change.
+// Package dispatch decides who may change a message, and handles the consequences.
 package entrystate
 
 import (
@@ -38,7 +39,7 @@ type State struct {
 	Text    string
 	Deleted bool
 	Edits   []int64
-	// At is the time of the last edit or of the deletion; zero if there was neither.
+	// At is the time of the last edit or of the deletion; zero without either.
 	At time.Time
 	// Reactions are in the order in which each emoji was first used.
 	Reactions []Reaction
