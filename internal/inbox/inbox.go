@@ -6,7 +6,7 @@
 // the end of a turn or a run (triggers of the database). A thread has at most one notice of each kind for each member,
 // however much happens. The query Needs is the only place that counts.
 //
-// people.go says how people are mentioned.
+// people.go finds people by the handles with which others mention them.
 package inbox
 
 import (
@@ -59,9 +59,9 @@ type Need struct {
 	Approval, Mention, Failed, Finished bool
 	// Seq is the first entry to read; 0 if no entry is unread.
 	Seq int64
-	// At is when it last needed them.
+	// At is the latest time at which the thread needed the member.
 	At time.Time
-	// By is the name of who mentioned them last. Only [Inboxes.Pending] sets it.
+	// By is the name of the agent that mentioned the member last. Only [Inboxes.Pending] sets it.
 	By string
 }
 
@@ -190,7 +190,7 @@ func (b *Inboxes) change(ctx context.Context, scope db.Scope, thread string, f f
 	return changed, err
 }
 
-// MentionTx tells people of a house that an entry of a thread mentions them, in the transaction that decides about the entry.
+// MentionTx records that an entry of a thread mentions people of the house, in the transaction that decides about the entry.
 func (b *Inboxes) MentionTx(ctx context.Context, tx pgx.Tx, thread string, people []string, seq int64) error {
 	return b.q.AddNotices(ctx, tx, query.AddNoticesParams{ThreadID: thread, Agents: people, Kind: "mention", Seq: seq})
 }

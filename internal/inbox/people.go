@@ -15,7 +15,7 @@ const maxPeople = 1000
 // Person is a person of a house.
 type Person struct {
 	ID string
-	// Handles are how others mention them.
+	// Handles are the names with which others mention the person.
 	Handles []string
 }
 
