@@ -31,6 +31,6 @@ func agentCreate(a *app) *cobra.Command {
 		}),
 	}
 	a.houseFlag(cmd, &req.HouseId)
-	cmd.Flags().StringVar(&req.Runtime, "runtime", "arbe", "who does its work: arbe, in the server, or a coding agent in a sandbox: see arbe bot runtimes")
+	cmd.Flags().StringVar(&req.Runtime, "runtime", "arbe", "program that does its work: arbe, in the server, or a coding agent, in a sandbox (see arbe bot runtimes)")
 	return cmd
 }

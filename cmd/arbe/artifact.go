@@ -25,7 +25,7 @@ func (a *app) placeFlags(cmd *cobra.Command, p *place) {
 func (p *place) find(ctx context.Context, a *app, c *arbe.Client) (err error) {
 	switch {
 	case p.house != "" && p.thread != "":
-		return fault.New(fault.Invalid, "--thread and --house are both given", "give one: a thread's house is known")
+		return fault.New(fault.Invalid, "--thread and --house are both given", "give only one of them: the thread already names its house")
 	case p.house == "":
 		p.thread = first(p.thread, a.getenv("ARBE_THREAD"))
 	}

@@ -30,7 +30,7 @@ func artifactGet(a *app) *cobra.Command {
 				return err
 			}
 			if a.json && path == "-" {
-				return fault.New(fault.Invalid, "--json and the bytes cannot both go to stdout", "name a file with --output, or leave out --json")
+				return fault.New(fault.Invalid, "stdout cannot have both the JSON and the bytes", "name a file with --output, or leave out --json")
 			}
 			if a.json && path == "" {
 				return a.showArtifact(ctx, c, id)

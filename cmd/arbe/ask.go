@@ -75,7 +75,7 @@ func ask(a *app) *cobra.Command {
 	flags.BoolVar(&f.New, "new", false, "begin a new direct message to the bot")
 	flags.StringVar(&f.ID, "id", "", "an id of your choice for the question, so that a retry asks nothing twice")
 	filesFlag(cmd, &f.paths)
-	flags.DurationVar(&f.Patience, "patience", time.Minute, "how long to wait for the bot to begin, and for a server that is unreachable")
+	flags.DurationVar(&f.Patience, "patience", time.Minute, "how long to wait for the bot to begin, and for an unreachable server")
 	a.houseFlag(cmd, &f.house)
 	a.completes(cmd, "bot", a.bots)
 	a.completes(cmd, "thread", a.threads)
@@ -351,7 +351,7 @@ func (q *asking) left(ctx context.Context, err error) error {
 		}
 		return err
 	}
-	q.app.say("arbe exits; the answer will be in the thread, see: arbe thread entries read %s", q.asked.Thread)
+	q.app.say("arbe exits; the bot continues, and the answer will be in the thread: arbe thread entries read %s", q.asked.Thread)
 	if interrupted {
 		return exitCode(exitInterrupted)
 	}

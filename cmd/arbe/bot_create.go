@@ -52,7 +52,7 @@ func botCreate(a *app) *cobra.Command {
 	f.StringVar(&req.Model, "model", "", "provider/model (default: the house's)")
 	noCheckFlag(cmd, &req.SkipModelCheck, "set the model although its provider does not list it")
 	f.StringVar(&req.Think, "think", "", "how hard its model thinks: "+entry.EffortWords+" (default: the provider's)")
-	f.StringVar(&req.Runtime, "runtime", "arbe", "who does its work: arbe, in the server, or a coding agent in a sandbox: see arbe bot runtimes")
+	f.StringVar(&req.Runtime, "runtime", "arbe", "program that does its work: arbe, in the server, or a coding agent, in a sandbox (see arbe bot runtimes)")
 	f.StringSliceVar(&tools, "tools", nil, "tools that it may use, separated by commas (default: all)")
 	f.StringSliceVar(&ask, "ask", nil, "tools for which it needs a person's approval, besides those of the house (default: none)")
 	a.completes(cmd, "think", efforts)

@@ -88,7 +88,7 @@ func (w botWaker) config() (string, error) {
 	}
 	text, err := json.Marshal(w.Config)
 	if err != nil {
-		return "", fault.Newf(fault.Invalid, "use texts, numbers and lists", "policies: the config of %q cannot be sent", w.Name).Because(err)
+		return "", fault.Newf(fault.Invalid, "use only texts, numbers and lists", "policies: the config of %q cannot be sent", w.Name).Because(err)
 	}
 	return string(text), nil
 }
@@ -112,13 +112,13 @@ func (f botFile) text() ([]byte, error) {
 		"model":        "provider/model; empty is the default model of the house",
 		"think":        "how hard the model thinks: " + entry.EffortWords + "; empty is the provider's default",
 		"tools":        "of " + strings.Join(entry.Tools, ", "),
-		"ask":          "those for which it needs a person's approval",
+		"ask":          "tools for which it needs a person's approval",
 		"limits":       "0 is the default",
-		"policies":     "what wakes it; one without an id is added, and one that is left out is deleted; tools limits the tools it may use then, none for all",
+		"policies":     "what wakes it; a policy without an id is added, and one that is left out is deleted; its tools limit those that the bot may use then, none for all",
 		"trigger":      "mention, always or ambient",
 	})
 	var b bytes.Buffer
-	b.WriteString("# A bot. Fields that the file leaves out do not change.\n")
+	b.WriteString("# A bot. Fields that you leave out do not change.\n")
 	err := writeYAML(&b, &doc)
 	return b.Bytes(), err
 }

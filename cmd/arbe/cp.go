@@ -40,7 +40,7 @@ func cp(a *app) *cobra.Command {
 			from, fromIs := inSandbox(args[0])
 			to, toIs := inSandbox(args[1])
 			if fromIs == toIs {
-				return fault.New(fault.Invalid, "one of the two paths must be in a sandbox, and one here", "write one as THREAD:PATH; a path here with a colon as ./a:b")
+				return fault.New(fault.Invalid, "one path must be in a sandbox, and the other one here", "write one as THREAD:PATH; write a path here that has a colon as ./a:b")
 			}
 			if fromIs {
 				return a.copyFrom(ctx, c, from, args[1])
@@ -104,7 +104,7 @@ func (a *app) copyFrom(ctx context.Context, c *arbe.Client, from remotePath, to 
 		}
 	} else if base == "." {
 		if err := os.Mkdir(to, 0o755); err != nil {
-			return fault.Newf(fault.Invalid, "name a directory in one that exists", "%s cannot be made", to).Because(err)
+			return fault.Newf(fault.Invalid, "name a directory whose parent exists", "%s cannot be made", to).Because(err)
 		}
 		into, name = to, "."
 	}

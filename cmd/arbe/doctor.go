@@ -18,11 +18,11 @@ func doctor(a *app) *cobra.Command {
 	var noSandbox bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Examine a server and its environment, and tell what to do",
-		Long: "Examine an installation, one line per part: ok, a warning, a problem, or why it was not tried. Anything but ok is\n" +
+		Short: "Examine a server and its environment, and say what to do",
+		Long: "Examine an installation, with one line per part: ok, a warning, a problem, or why it was not tested. Anything but ok is\n" +
 			"followed by what to do. It exits with 1 if there is a problem.\n\n" +
-			"Of any server that you use it examines whether it answers, its clock, your credential, the models of your house, and,\n" +
-			"in a thread of its own that it deletes again, whether a sandbox starts and reaches the server.\n\n" +
+			"For any server that you use, it examines whether the server answers, its clock, your credential, your house's models, and,\n" +
+			"in a thread that it creates and then deletes, whether a sandbox starts and reaches the server.\n\n" +
 			"On the machine of a server, as the user who runs it, it also examines the database (version, migrations, whether the\n" +
 			"servers' role is bound by row-level security), the secret key, the clocks, the disk and what grows on it, the runtime\n" +
 			"of sandboxes, the keys of models in this environment, and the addresses. It reads settings as arbe serve does; set\n" +

@@ -80,13 +80,13 @@ func (e *examination) server(ctx context.Context) (found []finding) {
 		}
 		return []finding{{Part: "server", Status: problem, Says: "no arbe server answers at " + e.target.Host + ": " + err.Error(), Next: next}}
 	case ready != "ok":
-		found = append(found, finding{Part: "server", Status: problem, Says: e.target.Host + " says: " + ready, Next: "its operator finds the cause in its log, and with arbe doctor on its machine"})
+		found = append(found, finding{Part: "server", Status: problem, Says: e.target.Host + " says: " + ready, Next: "its operator can find the cause in its log, or with arbe doctor on its machine"})
 	default:
 		found = append(found, finding{Part: "server", Status: fine, Says: fmt.Sprintf("%s answers in %s", e.target.Host, took.Round(10*time.Microsecond))})
 	}
 	if skew := time.Since(date) - took/2; !date.IsZero() && skew.Abs() > maxClockSkew+took {
 		found = append(found, finding{Part: "clock here", Status: problem, Says: fmt.Sprintf("the clocks of this machine and of the server differ by %s", skew.Abs().Round(time.Second)),
-			Next: "let both take their time from NTP (timedatectl set-ntp true)"})
+			Next: "set both clocks by NTP (timedatectl set-ntp true)"})
 	}
 	who, err := e.client.Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
 	if err != nil {
@@ -133,7 +133,7 @@ func (e *examination) models(ctx context.Context) (found []finding) {
 	}
 	for _, endpoint := range list.GetEndpoints() {
 		if why := endpoint.GetProblem(); why != "" {
-			found = append(found, finding{Part: "models of " + endpoint.GetName(), Status: warning, Says: why, Next: "an owner sets a key that works with arbe secret set, or removes the server with arbe model remove"})
+			found = append(found, finding{Part: "models of " + endpoint.GetName(), Status: warning, Says: why, Next: "an owner can set a working key with arbe secret set, or remove the server with arbe model remove"})
 		}
 	}
 	if list.GetProblem() != "" {
@@ -177,7 +177,7 @@ func (e *examination) door(ctx context.Context, house string) (string, error) {
 		return "", err
 	}
 	if h.GetHouse().GetDefaultEnvironmentId() == "" {
-		return "", fault.New(fault.Precondition, "the house has no default environment", "an owner creates one: arbe env create NAME")
+		return "", fault.New(fault.Precondition, "the house has no default environment", "an owner can create one: arbe env create NAME")
 	}
 	env, err := e.client.Environments.GetEnvironment(ctx, &arbev1.GetEnvironmentRequest{Id: h.GetHouse().GetDefaultEnvironmentId()})
 	if err != nil {
@@ -204,11 +204,11 @@ else echo none; fi`
 	if err != nil {
 		return []finding{e.failed("sandbox", err)}
 	}
-	started := finding{Part: "sandbox", Status: fine, Says: "one started and ran a command in " + time.Since(began).Round(10*time.Millisecond).String()}
+	started := finding{Part: "sandbox", Status: fine, Says: "a sandbox started and ran a command in " + time.Since(began).Round(10*time.Millisecond).String()}
 	said := strings.TrimSpace(out.String())
 	switch {
 	case result.Error != "":
-		return []finding{{Part: "sandbox", Status: problem, Says: result.Error, Next: "the server's log says more; arbe env show NAME is what the sandbox is made of"}}
+		return []finding{{Part: "sandbox", Status: problem, Says: result.Error, Next: "the server's log says more; arbe env show NAME shows the environment of the sandbox"}}
 	case said == "401":
 		return []finding{started, {Part: "door from a sandbox", Status: fine, Says: "programs in a sandbox reach the server at " + strings.TrimSuffix(door, "/api/stream/arbe-doctor")}}
 	case said == "none":
@@ -216,7 +216,7 @@ else echo none; fi`
 	}
 	next := "local sandboxes need nf_tables to reach the server (modprobe nf_tables), and a runtime that shares the machine's kernel"
 	if !strings.Contains(door, "arbe.internal") {
-		next = "set public_url to an address that the provider's sandboxes reach, or run arbe stream-proxy where they do"
+		next = "set public_url to an address that the provider's sandboxes reach, or run arbe stream-proxy at one"
 	}
 	return []finding{started, {Part: "door from a sandbox", Status: problem, Says: door + " does not answer as an arbe server does: " + said, Next: next}}
 }

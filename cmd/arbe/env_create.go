@@ -73,7 +73,7 @@ func envCreate(a *app) *cobra.Command {
 	f.StringArrayVar(&flags.Secrets, "secret", nil, "secret that commands receive as an environment variable, or with NAME=FILE as the file /run/secrets/FILE whose path is in the variable; NAME? may be missing (repeatable)")
 	f.StringVar(&flags.Egress.Mode, "egress", "", "which hosts of the internet sandboxes reach: none, listed or open (default: package registries, GitHub, and --allow)")
 	f.StringArrayVar(&flags.Egress.Hosts, "allow", nil, "another host that sandboxes reach: example.com, example.com:22 or *.example.com (repeatable)")
-	f.BoolVar(&makeDefault, "default", false, "make it the house's default, for threads that name none")
+	f.BoolVar(&makeDefault, "default", false, "make it the house's default, for threads that name no environment")
 	return cmd
 }
 

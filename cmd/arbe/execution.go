@@ -99,7 +99,7 @@ func (e *execution) run(ctx context.Context) error {
 	case ended == nil:
 		return e.interrupted(ctx, "the command may still be running", err)
 	case err != nil && incomplete == nil: // the person left before the rest of the output arrived
-		return e.interrupted(ctx, "the command has ended, but not all of its output is here", err)
+		return e.interrupted(ctx, "the command has ended, but part of its output is missing here", err)
 	}
 	err = e.end(ended.Entry)
 	if _, unwritten := errors.AsType[*arbe.WriteError](err); unwritten {
@@ -199,7 +199,7 @@ func (e *execution) end(result *arbev1.Entry) error {
 	payload, _ := export.Decode(result)
 	r, ok := payload.(entry.CommandResult)
 	if !ok {
-		return fault.New(fault.Internal, "this arbe does not know the kind of entry with which the server reports the end of the command", "update this arbe to the server's version")
+		return fault.New(fault.Internal, "this version of arbe does not know the kind of entry in which the server reports how the command ended", "update this arbe to the server's version")
 	}
 	switch {
 	case e.app.json:
@@ -234,7 +234,7 @@ func (e *execution) end(result *arbev1.Entry) error {
 	const noProgram = 127
 	if argv := e.req.GetArgv().GetArgs(); r.ExitCode == noProgram && len(argv) == 1 && strings.ContainsAny(argv[0], " \t\n") {
 		// In a pipe too: nothing has run, and the sandbox's own words ("command not found") do not say why.
-		e.app.say("arbe: the whole of %q was taken for the name of a program; give a line for the shell with -c", entry.Printable(argv[0]))
+		e.app.say("arbe: all of %q was taken as the name of a program; to run a shell command line, use -c", entry.Printable(argv[0]))
 	}
 	if e.wantedTerminal && r.ExitCode == 0 && r.OutputBytes == 0 && r.DurationMS < 2000 && asksForTerminal(argv0(e.req)) {
 		e.say("its stdin was empty; arbe x -it gives it this terminal")

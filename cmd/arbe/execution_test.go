@@ -60,7 +60,7 @@ func TestAPersonSeesWhatIsSaidOfTheirCommand(t *testing.T) {
 // programs that read stdout do not receive it.
 func TestALineInOneWord(t *testing.T) {
 	t.Parallel()
-	const hint = "arbe: the whole of \"echo hi\" was taken for the name of a program; give a line for the shell with -c\n"
+	const hint = "arbe: all of \"echo hi\" was taken as the name of a program; to run a shell command line, use -c\n"
 	for name, c := range map[string]struct {
 		app   app
 		tells bool

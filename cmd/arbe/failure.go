@@ -100,7 +100,7 @@ func (t target) logIn() string {
 	case t.Profile != "":
 		return "log in again with: arbe login " + t.Host + " --profile " + t.Profile
 	case t.Credential != "":
-		return "start arbe up again, which makes a new key for this machine"
+		return "run arbe up again: it creates a new key for this machine"
 	}
 	return "log in with: arbe login " + t.Host + ", or set ARBE_TOKEN to an API key"
 }

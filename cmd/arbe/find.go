@@ -251,7 +251,7 @@ func (a *app) inHouse(ctx context.Context, c *arbe.Client, flag string) (string,
 	case len(houses) == 1:
 		return houses[0].GetId(), nil
 	case len(houses) == 0:
-		return "", fault.New(fault.Precondition, "you are in no house yet", "make one with: arbe house create NAME, or ask an owner of one to invite you")
+		return "", fault.New(fault.Precondition, "you are not in any house yet", "make one with: arbe house create NAME, or ask an owner of one to invite you")
 	}
 	names := make([]string, len(houses))
 	for i, h := range houses {

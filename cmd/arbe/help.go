@@ -30,12 +30,12 @@ func help(root *cobra.Command) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			about, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
-				return fault.Newf(fault.Invalid, "arbe help lists verbs and topics", "there is no help about %q", strings.Join(args, " "))
+				return fault.Newf(fault.Invalid, "see the verbs and topics with: arbe help", "there is no help about %q", strings.Join(args, " "))
 			}
 			return showHelp(about, all)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "about all verbs and topics below it, too")
+	cmd.Flags().BoolVar(&all, "all", false, "show help for all verbs and topics below it, too")
 	return cmd
 }
 
@@ -104,7 +104,7 @@ func viewHelp(cmd *cobra.Command) helpView {
 func exitCodesTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
-		Short: "What arbe exits with",
+		Short: "The exit codes of arbe",
 		Long: `arbe exits with
 
     0    it worked
@@ -119,24 +119,24 @@ func exitCodesTopic() *cobra.Command {
   130    Ctrl-C, or the command was cancelled
   143    SIGTERM
 
-What listens until someone stops it (up, serve, stream-proxy, port) exits with 0 then.
+Verbs that run until someone stops them (up, serve, stream-proxy, port) then exit with 0.
 
-arbe x exits with the exit code of the command it ran; of these, 124 says that the command ran out of
-time, 128+n that signal n ended it. When the command did not run, nobody knows how it ended, or not all of
-its output could be read or written here, it exits with 125. When arbe itself could not ask for it, the codes
-above hold, and stderr says so. arbe attach and arbe wait exit as arbe x does.
+arbe x exits with the exit code of the command; 124 means that the command ran out of
+time, 128+n that signal n ended it. It exits with 125 when the command did not run, nobody knows how it ended, or
+part of its output could not be read or written here. When arbe could not start the command at all, it exits with
+a code above, and stderr says so. arbe attach and arbe wait exit as arbe x does.
 
-arbe ask exits with 0 when the bot has answered. When it was asked, and there is no answer, arbe ask exits with
+arbe ask exits with 0 when the bot has answered. When it has asked the bot and gets no answer, it exits with
 
    10    the bot failed; stderr says why
    11    someone stopped the bot
    12    a limit of the bot is reached, or the model's provider wants money
-   13    the bot did not answer: it was not to, it did not begin, or its model said nothing
+   13    the bot did not answer: its policies did not wake it, it did not begin, or its model said nothing
    14    the connection to the server is lost; the bot continues, and arbe thread entries read shows the answer
   130    Ctrl-C, which stops the bot, as SIGTERM does with 143
   141    the reader of the answer went away, which stops the bot
 
-and when it could not be asked, with one of the codes at the top.
+When it could not ask the bot, it exits with one of the codes at the top.
 
 arbe run, arbe thread result, arbe thread resume --follow, and arbe thread entries read of a thread that a coding agent
 drives exit with 0 when the agent has completed its task, with 10 when it failed, and with 11 when someone stopped it. If
@@ -150,9 +150,9 @@ arbe env diagnose exits with 10 when the environment cannot build a sandbox.`,
 func environmentTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "environment",
-		Short: "Which environment variables arbe reads",
+		Short: "The environment variables that arbe reads",
 		Long: `  ARBE_HOST        address of the server, such as http://127.0.0.1:8420
-  ARBE_TOKEN       API key or thread's token to show it
+  ARBE_TOKEN       API key or thread token to log in with
   ARBE_PROFILE     profile to use; local is the server of this machine
   ARBE_HOUSE       house to work in when you are in several
   ARBE_THREAD      thread to work on when a verb names none
@@ -161,16 +161,16 @@ func environmentTopic() *cobra.Command {
   VISUAL, EDITOR   program that arbe env edit opens
   ARBE_PAGER, PAGER
                    program that shows what is longer than the terminal (default less, with LESS=FRX; cat is none)
-  NO_COLOR         set to anything: no colours
-  CLICOLOR_FORCE   set to anything but 0: colours also into a pipe
+  NO_COLOR         no colours if it is set to anything
+  CLICOLOR_FORCE   colours even into a pipe if it is set to anything but 0
 
 A server finds models with these, for all houses: ANTHROPIC_API_KEY (and ANTHROPIC_BASE_URL), OPENAI_API_KEY (and
 OPENAI_BASE_URL, which alone is enough), OPENROUTER_API_KEY, GEMINI_API_KEY (and GOOGLE_GEMINI_BASE_URL), OLLAMA_HOST.
 ARBE_OPENAI_DIALECT=responses says that OPENAI_BASE_URL speaks responses and not chat. ARBE_MODEL, as PROVIDER/MODEL, is
-their default model. What it found: arbe model list.
+their default model. arbe model list shows the models that it found.
 
-A flag takes precedence over the environment. Which server and credential that gives: arbe help servers. The
-settings of the server itself: arbe config.`,
+A flag takes precedence over the environment. For the choice of server and credential, see arbe help servers. For the
+settings of the server itself, see arbe config.`,
 	}
 }
 
@@ -178,7 +178,7 @@ func serversTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "servers",
 		Short: "How arbe finds the server and the credential to use",
-		Long: `The server is the one that the first of these names:
+		Long: `arbe uses the server that the first of these names:
 
   1. the flags --host, --profile and --data-dir
   2. the variables ARBE_HOST, ARBE_PROFILE and ARBE_DATA_DIR
@@ -186,8 +186,8 @@ func serversTopic() *cobra.Command {
   4. .arbe in the working directory, if arbe up was started there
   5. the server that runs on this machine as you, whatever the directory; when several run, name one
 
-The credential is ARBE_TOKEN, unless --profile names a profile. Otherwise it is the one that is kept for that
-server: in its profile, or in the data directory of the server on this machine (cli.json). It is sent to no
+The credential is ARBE_TOKEN, unless --profile names a profile. Otherwise it is the one stored for that
+server: in its profile, or in the data directory of the server on this machine (cli.json). arbe sends it to no
 other server, and never to an address where your server no longer runs.
 
 arbe up and arbe serve leave a pointer to their data directory in $XDG_STATE_HOME/arbe/servers (default
@@ -201,20 +201,20 @@ arbe auth status shows what is used here, and why.`,
 func formattingTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "formatting",
-		Short: "What arbe prints for programs",
+		Short: "The output of arbe for programs",
 		Long: `Data goes to stdout, messages go to stderr.
 
---json     one thing is one JSON object, a list of things one JSON array. A log, and everything else that
-           comes bit by bit (thread entries list, x), is one JSON object a line. Names and meanings are
-           those of the API; times are RFC 3339; what is not set is left out.
-           Errors go to stderr as {"error":{"code":…,"message":…,"next":…}}: what kind of failure it is
+--json     one object is one JSON object, a list is one JSON array. A log, and everything else that
+           arrives over time (thread entries list, x), is one JSON object a line. Names and meanings are
+           those of the API; times are RFC 3339; fields that are not set are left out.
+           Errors go to stderr as {"error":{"code":…,"message":…,"next":…}}: the kind of failure
            (not_found, …), what went wrong, and what to do about it.
---jq       what an expression in jq's language makes of the JSON that --json prints: strings as they are, null
+--jq       the result of a jq expression for the JSON that --json prints: strings as they are, null
            as an empty line, everything else as JSON, each on a line. --jq implies --json.
-           Each object of a log goes through the expression by itself, and what comes out is printed at once.
+           The expression sees each object of a log by itself, and its results are printed at once.
            The expression reads nothing else: no environment, no files, no other input. A wrong one is refused
-           before anything is done. One that cannot be applied to the JSON is an error, and what the command
-           has done stays done.
+           before anything is done. One that cannot be applied to the JSON is an error, but does not undo what
+           the command has done.
 --quiet    ids only, one a line; nothing on stderr but errors.
 
   arbe thread list --jq '.[] | select(.name == "talk") | .id'
@@ -222,12 +222,12 @@ func formattingTopic() *cobra.Command {
   arbe thread entries list THREAD --follow --jq 'select(.type == "chat") | .payload.text'
 
 An entry is {"seq":…,"id":…,"type":…,"author_agent_id":…,"payload":{…},"ts":…}, always with all six; the
-author is null for arbe itself. Between the entries of its command, x prints the live output as
+author is null if it is arbe itself. Between the entries of its command, x prints the live output as
 {"entry_id":…,"offset":…,"data":…}, with "data_base64" in place of "data" for bytes that are not UTF-8
-text; the entry of that id has the whole.
+text. The entry with that id has all of the output.
 
-Without --json, tables have a header and times are relative when a person looks; into a pipe there is no
-header and times are exact. What others wrote reaches a terminal without its control characters, except
-from x, which prints what the command prints.`,
+Without --json, tables on a terminal have a header and relative times. Into a pipe they have no
+header, and times are exact. On a terminal, other people's text appears without its control characters, except
+that x prints the command's output as it is.`,
 	}
 }

@@ -17,8 +17,8 @@ func houseAudit(a *app) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "List who changed what in the administration of a house",
-		Long: "List who changed what in the administration of a house, newest first: members and roles, invites, bots, secrets,\n" +
+		Short: "List who changed the administration of a house, and how",
+		Long: "List changes in the administration of a house and who made them, newest first: members and roles, invites, bots, secrets,\n" +
 			"environments, model servers, API keys, settings and limits, and deleted threads. Values of secrets and keys are\n" +
 			"never in the log. Owners only.",
 		Example: "  arbe house audit\n" +

@@ -20,7 +20,7 @@ func houseLimit(a *app) *cobra.Command {
 	var reset bool
 	cmd := &cobra.Command{
 		Use:   "limit [USD]",
-		Short: "Show or set what the bots of a house may cost in a day",
+		Short: "Show or set how much the bots of a house may cost in a day",
 		Long: "Show what the bots of a house have cost since midnight UTC and what they may cost in a day or, with USD, set the\n" +
 			"latter in US dollars. --member limits what one person's messages and tasks cost in a day; 0 removes that limit. A\n" +
 			"working bot stops at its next step when a limit is reached. After the limit was raised, retry its turn. With\n" +
@@ -62,7 +62,7 @@ func houseLimit(a *app) *cobra.Command {
 	}
 	a.houseFlag(cmd, &house)
 	cmd.Flags().BoolVar(&reset, "reset", false, "use the default")
-	cmd.Flags().StringVar(&member, "member", "", "limit what follows from one person's messages in a day, in US dollars (`USD`)")
+	cmd.Flags().StringVar(&member, "member", "", "limit the cost of one person's messages in a day, in US dollars (`USD`)")
 	return cmd
 }
 
@@ -73,12 +73,12 @@ func limitAmounts(args []string, member string, reset bool) (house, person float
 	}
 	if len(args) > 0 {
 		if house, err = strconv.ParseFloat(strings.TrimPrefix(args[0], "$"), 64); err != nil || !(house > 0) {
-			return 0, 0, fault.Newf(fault.Invalid, "give one above 0, such as 25 or 0.50, or --reset for the default", "%q is not an amount in US dollars", args[0])
+			return 0, 0, fault.Newf(fault.Invalid, "give an amount above 0, such as 25 or 0.50, or --reset for the default", "%q is not an amount in US dollars", args[0])
 		}
 	}
 	if member != "" {
 		if person, err = strconv.ParseFloat(strings.TrimPrefix(member, "$"), 64); err != nil {
-			return 0, 0, fault.Newf(fault.Invalid, "give one such as 5 or 0.50, or 0 for no limit", "--member: %q is not an amount in US dollars", member)
+			return 0, 0, fault.Newf(fault.Invalid, "give an amount such as 5 or 0.50, or 0 for no limit", "--member: %q is not an amount in US dollars", member)
 		}
 	}
 	return house, person, nil

@@ -14,8 +14,8 @@ import (
 func houseRename(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "rename [HOUSE] NAME",
-		Short:             "Give a house another name",
-		Long:              "Give a house another name. Owners only. HOUSE defaults to $ARBE_HOUSE, or your only house.",
+		Short:             "Rename a house",
+		Long:              "Rename a house. Owners only. HOUSE defaults to $ARBE_HOUSE, or your only house.",
 		Args:              takes(1, 2, "a house and its new name"),
 		ValidArgsFunction: a.proposesFirst(a.houses),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {

@@ -78,7 +78,7 @@ func (a *app) retain(ctx context.Context, c *arbe.Client, house *arbev1.House, w
 	}
 	found := got.GetPreview()
 	if set {
-		if err := a.confirm(ctx, yes, "%s are old or too much now, and are deleted for good within an hour. Set it?", staleWords(found)); err != nil {
+		if err := a.confirm(ctx, yes, "within an hour, this deletes %s for good. Set it?", staleWords(found)); err != nil {
 			return err
 		}
 		if _, err := c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: house.GetId(), Etag: house.GetEtag(), Retention: want}); err != nil {

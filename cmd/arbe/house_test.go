@@ -56,7 +56,7 @@ func TestWhichHouseAVerbWorksIn(t *testing.T) {
 			name: "none is chosen among several", houses: 3, code: fault.Invalid.ExitCode(),
 			wantMessage: "you are in several houses: house0 (Name), house1 (Name), house2 (Name); say which one with --house, or set ARBE_HOUSE",
 		},
-		{name: "none without a house", code: fault.Precondition.ExitCode(), wantMessage: "you are in no house yet; make one with: arbe house create NAME, or ask an owner of one to invite you"},
+		{name: "none without a house", code: fault.Precondition.ExitCode(), wantMessage: "you are not in any house yet; make one with: arbe house create NAME, or ask an owner of one to invite you"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

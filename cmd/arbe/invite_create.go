@@ -62,7 +62,7 @@ func inviteCreate(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	a.houseFlag(cmd, &req.HouseId)
-	flags.StringVar(&req.Role, "role", "", "role that the person gets: member or owner (default member)")
+	flags.StringVar(&req.Role, "role", "", "role of the person: member or owner (default member)")
 	flags.DurationVar(&expires, "expires", 0, "how long the link works, such as 24h (default: the server's)")
 	return cmd
 }

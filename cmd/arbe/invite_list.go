@@ -13,8 +13,8 @@ func inviteList(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the invites of a house that can still be used",
-		Long:  "List the invites of a house that can still be used. Owners only. The links themselves are not shown again.",
+		Short: "List the open invites of a house",
+		Long:  "List the open invites of a house. Owners only. The links themselves are not shown again.",
 		Args:  takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
 			in, err := a.inHouse(ctx, c, house)

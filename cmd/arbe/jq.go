@@ -67,7 +67,7 @@ func unfiltered(ctx context.Context, err error) error {
 	if len(why) > maxReason {
 		why = append(why[:maxReason], '…')
 	}
-	return fault.Newf(fault.Internal, "correct the expression; what the command has done stays done", "--jq cannot be applied to this JSON: %s", string(why)).Because(err)
+	return fault.Newf(fault.Internal, "correct the expression; the command's effects remain", "--jq cannot be applied to this JSON: %s", string(why)).Because(err)
 }
 
 // plainJSON returns a view as the maps, slices and scalars that --json would print. Numbers stay exact.

@@ -49,9 +49,9 @@ func login(a *app) *cobra.Command {
 			case len(args) > 0:
 				return a.loginTo(cmd.Context(), args[0], withToken, strings.TrimSpace(name))
 			case withToken:
-				return fault.New(fault.Invalid, "no server is named to log in to", "write it as: arbe login https://arbe.example.com --with-token")
+				return fault.New(fault.Invalid, "the command names no server to log in to", "write it as: arbe login https://arbe.example.com --with-token")
 			case name != "":
-				return fault.New(fault.Invalid, "no invite is named to join with", "write it as: arbe login LINK --name NAME")
+				return fault.New(fault.Invalid, "the command names no invite to join with", "write it as: arbe login LINK --name NAME")
 			}
 			return a.calls(a.loginLink)(cmd, args)
 		},
@@ -101,7 +101,7 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 		return err
 	}
 	if old, ok := saved.All[profileName]; ok && old.Host != host {
-		return fault.Newf(fault.Exists, "choose another name with --profile, or remove that one with: arbe logout "+profileName, "the profile %s is for %s", profileName, old.Host)
+		return fault.Newf(fault.Exists, "choose another name with --profile, or remove that profile with: arbe logout "+profileName, "the profile %s is for %s", profileName, old.Host)
 	}
 	if u, err := url.Parse(host); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
 		a.say("warning: %s is not encrypted: anyone on the network path can read your key", host)
@@ -121,7 +121,7 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 	case linked && l.invite:
 		in, err = a.join(ctx, l, saved, profileName, name)
 	case name != "":
-		err = fault.New(fault.Invalid, "--name is for the link of an invite, which this is not", "leave out --name")
+		err = fault.New(fault.Invalid, "--name is only for an invite link", "leave out --name")
 	case linked:
 		in, err = redeem(ctx, l, saved)
 	case withToken:

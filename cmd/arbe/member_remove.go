@@ -15,7 +15,7 @@ func memberRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove MEMBER",
 		Short: "Remove a person or a bot from a house",
-		Long: "Remove a person or a bot from a house: an owner anyone, others themselves. Their credentials for the house end.\n" +
+		Long: "Remove a person or a bot from a house. Owners remove anyone, other members only themselves. Credentials for the house end.\n" +
 			"On a terminal it asks first.",
 		Args:              takes(1, 1, "one member, by id or name"),
 		ValidArgsFunction: a.proposesFirst(a.agents),

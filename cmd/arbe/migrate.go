@@ -20,7 +20,7 @@ func migrate(a *app) *cobra.Command {
 				return err
 			}
 			if cfg.DatabaseURL == "" {
-				return fault.New(fault.Invalid, "no database is named", "set DATABASE_URL; arbe up migrates its own")
+				return fault.New(fault.Invalid, "DATABASE_URL is not set", "set it to your PostgreSQL; arbe up migrates its own database")
 			}
 			if err := server.Migrate(cmd.Context(), cfg); err != nil {
 				return err

@@ -51,9 +51,9 @@ func modelAdd(a *app) *cobra.Command {
 		}),
 	}
 	a.houseFlag(cmd, &req.HouseId)
-	cmd.Flags().StringVar(&req.SecretName, "key", "", "name of the secret with its key (default: no key)")
+	cmd.Flags().StringVar(&req.SecretName, "key", "", "name of the secret that has its key (default: no key)")
 	a.completes(cmd, "key", a.secretNames)
-	cmd.Flags().StringVar(&req.Dialect, "dialect", "", "what it speaks: chat, messages, responses or gemini")
+	cmd.Flags().StringVar(&req.Dialect, "dialect", "", "protocol that it speaks: chat, messages, responses or gemini")
 	a.completes(cmd, "dialect", func(context.Context, *arbe.Client) ([]thing, error) {
 		return []thing{{id: "chat"}, {id: "messages"}, {id: "responses"}, {id: "gemini"}}, nil
 	})

@@ -16,8 +16,8 @@ func modelDefault(a *app) *cobra.Command {
 	var reset, noCheck bool
 	cmd := &cobra.Command{
 		Use:   "default [MODEL]",
-		Short: "Show or set the model of bots that do not name one",
-		Long: "Show the model of bots that do not name one or, with MODEL, set it: provider/model, as arbe model list shows. With\n" +
+		Short: "Show or set the model of bots that name none",
+		Long: "Show the model of bots that name none or, with MODEL, set it: provider/model, as arbe model list shows. With\n" +
 			"--reset the house follows the installation. A model that its provider does not list is refused. Owners only.",
 		Example: "  arbe model default anthropic/claude-sonnet-4-6",
 		Args:    takes(0, 1, "at most one model, as provider/model"),

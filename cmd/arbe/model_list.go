@@ -75,7 +75,7 @@ func someOf(models []string) string {
 func (a *app) listModelsOf(list *arbev1.ListModelsResponse, name string) error {
 	at := slices.IndexFunc(list.GetEndpoints(), func(e *arbev1.ModelEndpoint) bool { return e.GetName() == name })
 	if at < 0 {
-		return fault.Newf(fault.NotFound, "arbe model list shows those that there are", "the house finds no models at %s", entry.PrintableLine(name))
+		return fault.Newf(fault.NotFound, "see the names with: arbe model list", "the house finds no models at %s", entry.PrintableLine(name))
 	}
 	e := list.GetEndpoints()[at]
 	known := make(map[string]*arbev1.ModelInfo, len(e.GetInfos()))

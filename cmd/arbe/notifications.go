@@ -41,7 +41,7 @@ func notifications(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "notifications",
 		Short: "Show or set how you are notified: devices, mail, quiet hours",
-		Long: "Show how you are notified of what needs you while you do not look, or change it with flags.\n" +
+		Long: "Show how you are notified of what needs you while you are away, or change it with flags.\n" +
 			"\n" +
 			"A device is a browser in which you pressed \"Notify me on this device\" on the page /notifications. It is notified\n" +
 			"until the browser logs out or --remove removes it. A mail lists what needs you, at most once an hour or a day; it goes\n" +
@@ -76,9 +76,9 @@ func notifications(a *app) *cobra.Command {
 		return a.show("", view, func() string { return a.notificationsText(view) })
 	})
 	flags := cmd.Flags()
-	flags.StringVar(&digest, "digest", "", "how often you get a mail at most: off, hourly or daily")
-	flags.StringVar(&quiet, "quiet-hours", "", "hours in which nothing is sent, such as 22:00-07:00; none for none")
-	flags.StringVar(&zone, "time-zone", "", "time zone of the quiet hours, such as Europe/Berlin (default: the present one, or that of $TZ)")
+	flags.StringVar(&digest, "digest", "", "how often to send a mail at most: off, hourly or daily")
+	flags.StringVar(&quiet, "quiet-hours", "", "hours in which nothing is sent, such as 22:00-07:00, or none")
+	flags.StringVar(&zone, "time-zone", "", "time zone of the quiet hours, such as Europe/Berlin (default: the one set before, or that of $TZ)")
 	flags.StringVar(&remove, "remove", "", "id of a device to remove")
 	return cmd
 }
@@ -102,7 +102,7 @@ func settingsWith(now *arbev1.NotificationSettings, digest, quiet, zone string) 
 		begins, err := time.Parse("15:04", from)
 		ends, failed := time.Parse("15:04", to)
 		if err != nil || failed != nil {
-			return nil, fault.Newf(fault.Invalid, "write them as 22:00-07:00", "%q are no hours", quiet)
+			return nil, fault.Newf(fault.Invalid, "write them as 22:00-07:00", "%q is not a range of hours", quiet)
 		}
 		want.QuietHours = &arbev1.QuietHours{From: int32(begins.Hour()*60 + begins.Minute()), To: int32(ends.Hour()*60 + ends.Minute()), TimeZone: present}
 	}

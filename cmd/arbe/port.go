@@ -19,7 +19,7 @@ import (
 func port(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "port THREAD [LOCAL:]REMOTE...",
-		Short: "Reach ports of a thread's sandbox at ports of this machine",
+		Short: "Forward ports of this machine to ports of a thread's sandbox",
 		Long: "Listen on ports of this machine, and pass each connection on to a port of the thread's sandbox, until Ctrl-C. LOCAL\n" +
 			"is the same number if it is left out, and any free port if it is 0. Only this machine reaches LOCAL.\n" +
 			"\n" +
@@ -77,11 +77,11 @@ func (f *forwarding) listen(ctx context.Context, arg string) error {
 	from, err := strconv.ParseUint(local, 10, 16)
 	to, failed := strconv.ParseUint(remote, 10, 16)
 	if err != nil || failed != nil || to == 0 {
-		return fault.Newf(fault.Invalid, "write a port from 1 to 65535, or two of them as LOCAL:REMOTE", "%q is not a port", arg)
+		return fault.Newf(fault.Invalid, "give a port from 1 to 65535, or two ports as LOCAL:REMOTE", "%q is not a port", arg)
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.FormatUint(from, 10)))
 	if err != nil {
-		return fault.Newf(fault.Precondition, fmt.Sprintf("choose another: arbe port %s 0:%d takes a free one", f.thread, to), "port %d of this machine cannot be used", from).Because(err)
+		return fault.Newf(fault.Precondition, fmt.Sprintf("choose another port; arbe port %s 0:%d uses a free one", f.thread, to), "port %d of this machine cannot be used", from).Because(err)
 	}
 	f.ports = append(f.ports, forwardedPort{l, uint16(to)})
 	return nil

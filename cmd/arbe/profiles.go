@@ -71,7 +71,7 @@ func (a *app) profiles() (*profiles, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return p, nil
 	case err != nil:
-		return nil, fault.Newf(fault.Forbidden, "make it yours alone with: chmod 600, or delete it and log in again", "cannot use %s: %v", p.path, err).Because(err)
+		return nil, fault.Newf(fault.Forbidden, "let only your user read it (chmod 600), or delete it and log in again", "cannot use %s: %v", p.path, err).Because(err)
 	}
 	if err := json.Unmarshal(text, p); err != nil {
 		return nil, fault.Newf(fault.Precondition, "correct it, or delete it and log in again", "%s is damaged", p.path).Because(err)
@@ -84,7 +84,7 @@ func (a *app) profiles() (*profiles, error) {
 
 func (p *profiles) save() error {
 	if p.path == "" {
-		return fault.New(fault.Precondition, "no directory for profiles is known", "set HOME, XDG_CONFIG_HOME or ARBE_CONFIG_DIR to an absolute path")
+		return fault.New(fault.Precondition, "arbe cannot find a directory for profiles", "set HOME, XDG_CONFIG_HOME or ARBE_CONFIG_DIR to an absolute path")
 	}
 	text, err := json.MarshalIndent(p, "", "  ")
 	if err == nil {

@@ -88,9 +88,9 @@ func newRoot(a *app) *cobra.Command {
 func (a *app) addFlags(root *cobra.Command) {
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "print JSON, errors too (see arbe help formatting)")
-	flags.Var(&filterFlag{app: a}, "jq", "print what this `EXPRESSION` of jq makes of the JSON (see arbe help formatting)")
+	flags.Var(&filterFlag{app: a}, "jq", "print the result of this jq `EXPRESSION` for the JSON (see arbe help formatting)")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print only ids, and only errors on stderr")
-	flags.Bool("no-pager", false, "print long output at once (see arbe help environment)")
+	flags.Bool("no-pager", false, "print long output without a pager (see arbe help environment)")
 	flags.StringVar(&a.hostFlag, "host", "", "address of the server (default $ARBE_HOST; see arbe help servers)")
 	flags.StringVar(&a.profileFlag, "profile", "", "server and credential stored by arbe login (default $ARBE_PROFILE)")
 	flags.StringVar(&a.dataDirFlag, "data-dir", "", "data directory of a server on this machine (default $ARBE_DATA_DIR or .arbe)")

@@ -68,9 +68,9 @@ func runTask(a *app) *cobra.Command {
 	flags.StringVar(&repo, "repo", "", "git repository to work on")
 	flags.StringVar(&ref, "ref", "", "its branch, tag or commit (default: its default branch)")
 	flags.StringVar(&req.Sandbox, "sandbox", "", "sandbox to work in: an id, or parent (default: a new one)")
-	flags.StringVarP(&req.ParentThreadId, "thread", "t", "", "thread from which it is delegated (default $ARBE_THREAD, or none)")
+	flags.StringVarP(&req.ParentThreadId, "thread", "t", "", "thread that delegates the task (default $ARBE_THREAD, or none)")
 	flags.StringVar(&req.Once, "id", "", "an id of your choice for the task, so that a retry delegates nothing twice (a UUID, or 8 to 32 characters, a-z and 0-9)")
-	flags.BoolVar(&detach, "detach", false, "print the id of its thread, and return at once")
+	flags.BoolVar(&detach, "detach", false, "print the id of the task's thread, and return at once")
 	flags.BoolVarP(&follow, "follow", "f", true, "print the agent's work until it has ended")
 	cmd.MarkFlagsMutuallyExclusive("repo", "env")
 	cmd.MarkFlagsMutuallyExclusive("detach", "follow")
@@ -242,7 +242,7 @@ func treeWords(micros int64) string {
 	if micros <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("\n\nearlier runs, and what was delegated, cost $%.2f", float64(micros)/1e6)
+	return fmt.Sprintf("\n\nearlier runs and delegated tasks cost $%.2f", float64(micros)/1e6)
 }
 
 // runCode returns the exit code for a run.

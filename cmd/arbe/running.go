@@ -32,7 +32,7 @@ type localServer struct {
 }
 
 // errNoServer reports that no server has ever used a data directory.
-var errNoServer = errors.New("no server was started here")
+var errNoServer = errors.New("no server has been started here")
 
 // serverOf returns the server of a data directory, whether it is running or not. If no server has used the directory, it
 // returns [errNoServer]. Unless trusted, it refuses files that other users own or can read, because a directory that somebody
@@ -48,7 +48,7 @@ func serverOf(dataDir string, trusted bool) (s localServer, err error) {
 			"cannot use %s", path).Because(err)
 	}
 	if err := json.Unmarshal(text, &s); err != nil {
-		return s, fault.Newf(fault.Precondition, "start arbe up again, which writes the file again", "%s is damaged", path).Because(err)
+		return s, fault.Newf(fault.Precondition, "run arbe up again: it writes a new file", "%s is damaged", path).Because(err)
 	}
 	s.dataDir, s.runs = dataDir, isLocked(filepath.Join(dataDir, "lock"))
 	return s, nil

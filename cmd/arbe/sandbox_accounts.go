@@ -34,11 +34,11 @@ func sandboxAccounts(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{
 		Use:   "accounts",
-		Short: "List in whose accounts at providers a house has its sandboxes",
-		Long: "List the drivers whose provider a house can use with a key of its own, and in whose account its new sandboxes are.\n\n" +
+		Short: "List the provider accounts in which a house has its sandboxes",
+		Long: "List the drivers whose provider a house can use with its own key, and say in whose account new sandboxes are created.\n\n" +
 			"An owner gives the house its own account by setting the secret with its key, which is tried first: arbe secret set DAYTONA_API_KEY.\n" +
-			"Sandboxes that exist stay where they are. While some are in the house's account, only another key of the same account can replace\n" +
-			"its key. A key that is deleted anyway (--force) leaves them unreachable until it is set again.",
+			"Existing sandboxes stay where they are. While some are in the house's account, only another key of the same account can replace\n" +
+			"its key. Deleting the key anyway (--force) makes them unreachable until it is set again.",
 		Args: takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
 			in, err := a.inHouse(ctx, c, house)

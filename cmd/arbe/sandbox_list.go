@@ -64,7 +64,7 @@ func sandboxList(a *app) *cobra.Command {
 	a.houseFlag(cmd, &house)
 	cmd.Flags().BoolVar(&all, "all", false, "list dead ones too")
 	cmd.Flags().BoolVar(&reconcile, "reconcile", false, "first ask their providers which of them still exist")
-	cmd.Flags().StringVar(&driver, "driver", "", "list only those of this driver, such as local or daytona")
+	cmd.Flags().StringVar(&driver, "driver", "", "list only sandboxes of this driver, such as local or daytona")
 	cmd.Flags().IntVar(&limit, "limit", 50, "the most to list; 0 means all")
 	return cmd
 }
@@ -101,7 +101,7 @@ func (a *app) reconcileSandboxes(ctx context.Context, c *arbe.Client, house stri
 		case "gone":
 			a.say("sandbox %s is gone; its threads get another one with their next command", s.GetSandbox().GetId())
 		case "unknown":
-			a.say("the provider of sandbox %s did not answer about it; nothing changes", s.GetSandbox().GetId())
+			a.say("the provider of sandbox %s did not answer; the sandbox keeps its state", s.GetSandbox().GetId())
 		}
 	}
 	return nil

@@ -75,7 +75,7 @@ func viewSandboxLog(id string, l *arbev1.GetSandboxLogResponse) sandboxLogView {
 func (v sandboxLogView) text(a *app) string {
 	var b strings.Builder
 	if len(v.Steps) == 0 {
-		b.WriteString("it is not known how it was built\n")
+		b.WriteString("how it was built is not recorded\n")
 	}
 	for _, s := range v.Steps {
 		fmt.Fprintf(&b, "%s  %.1fs", entry.PrintableLine(s.Name), float64(s.DurationMS)/1000)

@@ -54,7 +54,7 @@ func (a *app) speaking(name, line string) *cobra.Command {
 	cmd.Flags().StringVar(&f.req.Id, "id", "", "an id of your choice for the entry, so that a retry writes nothing twice")
 	cmd.Flags().StringVar(&f.req.ReplyTo, "reply-to", "", "id of the entry that this answers")
 	cmd.Flags().BoolVar(&f.req.Literal, "literal", false, "say TEXT literally, even if it looks like a command")
-	cmd.Flags().BoolVar(&f.req.Queue, "queue", false, "let it wait until the thread's coding agent has done its current work")
+	cmd.Flags().BoolVar(&f.req.Queue, "queue", false, "let it wait until the thread's coding agent has finished its current work")
 	filesFlag(cmd, &f.paths)
 	cmd.Flags().BoolVar(&f.another, "new", false, "with a @handle, begin a new direct message")
 	cmd.Flags().BoolVar(&f.edit, "edit", false, "change your last message to TEXT instead")

@@ -32,14 +32,14 @@ func search(a *app) *cobra.Command {
 	var limit int32
 	cmd := &cobra.Command{
 		Use:   "search WORD…",
-		Short: "Search what was said and done in a house",
-		Long: "Search the messages, answers, commands and their output of a house, latest first. An entry must have all words; it\n" +
-			"also has a word if one of its words begins with it. Filters between the words narrow the search:\n\n" +
+		Short: "Search the messages and commands of a house",
+		Long: "Search the messages, answers, commands and command output of a house, latest first. An entry must have all words; it\n" +
+			"has a word if one of its words begins with it. Filters between the words narrow the search:\n\n" +
 			"  from:ann from:@arbe from:me   who wrote it\n" +
 			"  in:THREAD                     a thread, by its id or name\n" +
 			"  type:message                  message, answer, command or output\n" +
 			"  is:failed                     the output of commands that failed\n" +
-			"  after:2026-01-31 before:…     when it was written",
+			"  after:2026-01-31 before:…     only entries from this time",
 		Example: "  arbe search deploy from:ann\n" +
 			"  arbe search 'connection refused' is:failed after:2026-01-01",
 		Args: takes(1, math.MaxInt, "words to search for"),
@@ -61,7 +61,7 @@ func search(a *app) *cobra.Command {
 				a.say("the thread %s is named %s", t.GetThreadId(), entry.PrintableLine(t.GetName()))
 			}
 			if n := found.GetPending(); n > 0 {
-				a.say("%d entries were written a moment ago and are not found yet", n)
+				a.say("%d new entries cannot be found yet", n)
 			}
 			if len(rows) == 0 {
 				a.say("no entry was found")

@@ -16,7 +16,7 @@ func secretDelete(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete NAME",
 		Short: "Delete a secret that nothing uses",
-		Long: "Delete a secret. If something uses it, nothing is deleted, and the error tells what; --force deletes it anyway. On a\n" +
+		Long: "Delete a secret. If something uses it, the secret stays, and the error says what uses it; --force deletes it anyway. On a\n" +
 			"terminal it asks first.",
 		Args:              takes(1, 1, "one secret, by name"),
 		ValidArgsFunction: a.proposesFirst(a.secretNames),

@@ -58,7 +58,7 @@ func secretSet(a *app) *cobra.Command {
 				return err
 			}
 			if !view.Redacted {
-				a.say("warning: the value is too short or too common to be removed from output; choose a longer one if you can")
+				a.say("warning: the value is too short or too common to be redacted in output; choose a longer one if you can")
 			}
 			return nil
 		}),

@@ -26,7 +26,7 @@ func serve(a *app) *cobra.Command {
 				return err
 			}
 			if cfg.DatabaseURL == "" {
-				return fault.New(fault.Invalid, "no database is named", "set DATABASE_URL, or use arbe up, which brings its own")
+				return fault.New(fault.Invalid, "DATABASE_URL is not set", "set it to your PostgreSQL, or use arbe up, which brings its own")
 			}
 			return a.runServer(cmd.Context(), cfg, link)
 		},

@@ -20,7 +20,7 @@ func sessionList(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List where you are logged in: browsers and programs",
 		Long: "List where you are logged in: browsers, and programs that arbe login gave a session. Each names itself, so do not rely\n" +
-			"on the name. API keys are no sessions: see arbe key list.",
+			"on the name. API keys are not sessions: see arbe key list.",
 		Args: takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
 			res, err := c.Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{Sessions: true})
@@ -45,8 +45,8 @@ func sessionRevoke(a *app) *cobra.Command {
 	var yes, others bool
 	cmd := &cobra.Command{
 		Use:   "revoke [SESSION]",
-		Short: "Log a browser or a program out, or with --others all others",
-		Long: "Log a browser or a program out. What it has open ends within a second. With --others, all sessions end but the one in\n" +
+		Short: "Log out a browser or a program or, with --others, all others",
+		Long: "Log out a browser or a program. Its open connections end within a second. With --others, all sessions end but the one in\n" +
 			"use; with an API key, all of them do. API keys stay valid: see arbe key revoke.",
 		Example: "  arbe session revoke --others",
 		Args:    takes(0, 1, "one session, by id"),

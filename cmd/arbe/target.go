@@ -56,7 +56,7 @@ func (a *app) target() (target, error) {
 // choose is like [app.target], but ignores ARBE_TOKEN.
 func (a *app) choose() (target, error) {
 	if a.hostFlag != "" && a.profileFlag != "" {
-		return target{}, fault.New(fault.Invalid, "--host and --profile are both given", "give one: a profile has its host")
+		return target{}, fault.New(fault.Invalid, "--host and --profile are both given", "give only one of them: a profile already names its host")
 	}
 	for _, from := range []struct {
 		value, name string

@@ -15,7 +15,7 @@ func threadAnswering(a *app) *cobra.Command {
 	nobody := false
 	cmd := &cobra.Command{
 		Use:   "answering THREAD [BOT]",
-		Short: "Show or choose which bot answers without being mentioned",
+		Short: "Show or choose the bot that answers without being mentioned",
 		Long: "Show which bots would answer a message without a mention in a thread, or choose the one that\n" +
 			"does. If the first message of a thread mentions a single bot, that one answers in it until somebody chooses another.\n" +
 			"A bot that is mentioned or replied to answers in any case.",

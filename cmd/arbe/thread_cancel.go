@@ -30,7 +30,7 @@ func threadCancel(a *app) *cobra.Command {
 			req := &arbev1.CancelCommandRequest{All: len(args) < 2}
 			if !req.All {
 				if req.CommandId = args[1]; req.CommandId == "" {
-					return fault.New(fault.Invalid, "the command's id is empty", "give the id of a command entry, or none for all")
+					return fault.New(fault.Invalid, "the command's id is empty", "give the id of a command's entry, or leave it out for all commands")
 				}
 			}
 			if req.ThreadId, err = a.threadID(ctx, c, firstOf(args)); err != nil {

@@ -18,8 +18,8 @@ func threadApply(a *app) *cobra.Command {
 	var epoch int64
 	cmd := &cobra.Command{
 		Use:   "apply [THREAD]",
-		Short: "Apply what a run has changed to the files of the thread above",
-		Long: "Apply what the last run of a task has changed to the working tree of the thread from which the task was delegated:\n" +
+		Short: "Apply the changes of a run to the files of the parent thread",
+		Long: "Apply the changes of a task's last run to the working tree of the thread from which the task was delegated:\n" +
 			"completely, or, if there are conflicts, not at all. It is a command in that thread, and arbe exits as it does. THREAD\n" +
 			"is the thread of the task, and defaults to $ARBE_THREAD.",
 		Example: "  arbe thread apply th4w7q2m9x",
@@ -41,11 +41,11 @@ func threadBranch(a *app) *cobra.Command {
 	var epoch int64
 	cmd := &cobra.Command{
 		Use:   "branch [THREAD] [NAME]",
-		Short: "Push what a run has changed as a new branch",
-		Long: "Push what the last run of a task has changed to the repository of its environment, as one commit on a new branch,\n" +
-			"with the credential that the environment has for the repository's host. It changes no branch that is there, and\n" +
+		Short: "Push the changes of a run as a new branch",
+		Long: "Push the changes of a task's last run to the repository of its environment, as one commit on a new branch,\n" +
+			"with the environment's credential for the repository's host. It changes no existing branch, and\n" +
 			"never the default branch. It is a command in the task's thread, and arbe exits as it does. NAME defaults to a name\n" +
-			"that is made from the task, and THREAD to $ARBE_THREAD.",
+			"derived from the task, and THREAD to $ARBE_THREAD.",
 		Example: "  arbe thread branch th4w7q2m9x fix/login",
 		Args:    takes(0, 2, "a thread and the name of a branch"), ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {

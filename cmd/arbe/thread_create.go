@@ -93,7 +93,7 @@ func (a *app) place(ctx context.Context, c *arbe.Client, parent string, req *arb
 		}
 		above, err := a.getThread(ctx, c, parent)
 		if strings.ContainsRune(parent, ' ') && fault.CodeOf(err) == fault.NotFound { // it may be meant as the new thread's name
-			return fault.Newf(fault.NotFound, "to give the new thread that name, use --name", "no thread and no house is named %q", parent)
+			return fault.Newf(fault.NotFound, "to create a thread with this name, use --name", "there is no thread or house named %q", parent)
 		} else if err != nil {
 			return err
 		}

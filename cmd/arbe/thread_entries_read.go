@@ -28,7 +28,7 @@ func threadEntriesRead(a *app) *cobra.Command {
 		Short: "Print a thread as a conversation, until its bots have answered",
 		Long: "Print a thread as a conversation: the messages of people and bots, and their actions in one line each. THREAD defaults\n" +
 			"to $ARBE_THREAD. While a bot is working, its answer is printed as it is written. It ends when no bot is working,\n" +
-			"or with --follow on Ctrl-C. Thinking of a model is a line, too; --thinking prints all that the model showed.\n" +
+			"or with --follow on Ctrl-C. A model's thinking is one line, too; --thinking prints all of it that the model showed.\n" +
 			"\n" +
 			"If a coding agent drives the thread, it ends when the agent's run has ended. It then exits with 0 if the last run was\n" +
 			"completed, with 10 if it failed, and with 11 if someone stopped it.\n" +

@@ -27,7 +27,7 @@ func threadExport(a *app) *cobra.Command {
 			"their artifacts, and other threads by their ids; neither is included.\n" +
 			"\n" +
 			"The format json, or --json, has one object per line: first the thread, the agents who spoke and the number of\n" +
-			"entries, then every entry as arbe thread entries read --json prints it. It has the former texts of edited and\n" +
+			"entries, then every entry as arbe thread entries read --json prints it. It includes the former texts of edited and\n" +
 			"deleted messages, too.",
 		Example: "  arbe thread export th4w7q2m9x -o login-bug.md\n" +
 			"  arbe thread export th4w7q2m9x --format json | gzip >th4w7q2m9x.jsonl.gz",

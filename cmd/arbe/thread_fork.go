@@ -37,6 +37,6 @@ func threadFork(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.Int64Var(&req.At, "at", 0, "position of the last entry that both share (default: the last one)")
 	flags.StringVar(&req.Id, "id", "", "an id of your choice, so that a retry creates nothing twice (a UUID, or 8 to 32 characters, a-z and 0-9)")
-	flags.StringVar(&req.Name, "name", "", "its title (default: it names the other thread)")
+	flags.StringVar(&req.Name, "name", "", "its title (default: one that names the other thread)")
 	return cmd
 }

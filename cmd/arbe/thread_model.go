@@ -17,7 +17,7 @@ func threadModel(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "model THREAD [MODEL]",
 		Short: "Use another model in a thread, or let it think harder",
-		Long: "Use another model in a thread than its bots use elsewhere, or let it think harder or less. It holds for the next\n" +
+		Long: "Use another model in a thread than its bots use elsewhere, or let it think harder or less. This applies to the next\n" +
 			"turns of bots in the thread, and the model also for the next run of a coding agent.",
 		Example: "  arbe thread model th4w7q2m9xab anthropic/claude-opus-4-8\n" +
 			"  arbe thread model th4w7q2m9xab --think high\n" +
@@ -26,7 +26,7 @@ func threadModel(a *app) *cobra.Command {
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
 			if set := len(args) == 2 || think != ""; set == reset {
-				return fault.New(fault.Invalid, "it is not clear what to change", "give a model, --think or both; or --reset alone")
+				return fault.New(fault.Invalid, "the command does not say what to change", "give a model, --think or both; or --reset alone")
 			}
 			id, err := a.threadID(ctx, c, args[0])
 			if err != nil {
@@ -46,7 +46,7 @@ func threadModel(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&think, "think", "", "how hard it thinks: "+entry.EffortWords)
-	cmd.Flags().BoolVar(&reset, "reset", false, "use the model and the effort of each bot again")
+	cmd.Flags().BoolVar(&reset, "reset", false, "use each bot's own model and effort")
 	cmd.Flags().BoolVar(&noCheck, "no-check", false, "accept a model that is not listed")
 	return cmd
 }

@@ -67,7 +67,7 @@ func queueList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [THREAD]",
 		Short: "List the messages that wait for the coding agent of a thread",
-		Long: "List the messages that the coding agent of a thread was not given yet, in the order in which it will get them.\n" +
+		Long: "List the messages that the coding agent of a thread does not have yet, in the order in which it will get them.\n" +
 			"An agent that accepts messages while it works gets them at once; any other when it has finished its current work.\n" +
 			"THREAD defaults to $ARBE_THREAD.",
 		Args: takes(0, 1, "one thread"), ValidArgsFunction: a.proposesFirst(a.threads),
@@ -167,15 +167,15 @@ func queueMove(a *app) *cobra.Command {
 		Args: takes(2, 2, "a thread and a message"), ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
 			if last == (before != "") {
-				return fault.New(fault.Invalid, "no new place for the message is given", "give --before with a message, or --last")
+				return fault.New(fault.Invalid, "the command does not say where to move the message", "give --before with a message, or --last")
 			}
 			return a.changeQueue(ctx, c, args[0], args[1], before, func(req *arbev1.ChangeQueueRequest, before string) {
 				req.Change = &arbev1.ChangeQueueRequest_Move_{Move: &arbev1.ChangeQueueRequest_Move{BeforeEntryId: before}}
 			})
 		}),
 	}
-	cmd.Flags().StringVar(&before, "before", "", "the message that is to follow it")
-	cmd.Flags().BoolVar(&last, "last", false, "make it the last")
+	cmd.Flags().StringVar(&before, "before", "", "waiting message before which to move it")
+	cmd.Flags().BoolVar(&last, "last", false, "move it to the end")
 	return cmd
 }
 

@@ -12,8 +12,8 @@ import (
 func threadRename(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rename [THREAD] NAME",
-		Short: "Give a thread another title",
-		Long:  "Give a thread another title; an empty one removes it. THREAD defaults to $ARBE_THREAD.",
+		Short: "Rename a thread",
+		Long:  "Rename a thread; an empty NAME removes its title. THREAD defaults to $ARBE_THREAD.",
 		Example: "  arbe thread rename th4w7q2m9xab 'fix the build'\n" +
 			"  arbe thread rename 'fix the build' 'fix the build for good'",
 		Args:              takes(1, 2, "a thread and its new title"),

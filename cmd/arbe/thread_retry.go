@@ -12,8 +12,8 @@ import (
 func threadRetry(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "retry THREAD TURN",
-		Short: "Let a bot try again to answer",
-		Long: "Let a bot try again to answer the question of a turn that has ended. TURN is the turn_id of the\n" +
+		Short: "Let a bot try its answer again",
+		Long: "Let a bot answer again the question of a turn that has ended. TURN is the turn_id of the\n" +
 			"entries with which the turn began and ended. arbe thread entries read shows the new answer.",
 		Example:           "  arbe thread retry th4w7q2m9x 5k2m8q1d7xwz",
 		Args:              takes(2, 2, "a thread and a turn"),

@@ -38,7 +38,7 @@ func threadResume(a *app) *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "resume [THREAD]",
-		Short: "Let the coding agent of a thread continue, or another one",
+		Short: "Let a thread's coding agent, or another one, continue its work",
 		Long: "Let the coding agent that drives a thread continue, with the messages since its last run. Anyone in the house may,\n" +
 			"hours later and on any machine. With --fresh it continues in a new sandbox, with its session rebuilt from the log.\n" +
 			"THREAD defaults to $ARBE_THREAD.\n" +
@@ -68,7 +68,7 @@ func threadResume(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&req.Fresh, "fresh", false, "continue in a new sandbox")
 	flags.StringVar(&req.Agent, "agent", "", "coding agent that continues, by @handle or id (default: the thread's)")
-	flags.StringVar(&req.Task, "task", "", "what another agent is to do (default: continue)")
+	flags.StringVar(&req.Task, "task", "", "task of another agent (default: to continue the work)")
 	flags.StringVar(&req.Sandbox, "sandbox", "", "sandbox of another agent: an id, or parent for the thread's (default: a new one with its files)")
 	flags.StringVar(&req.Once, "id", "", "an id of your choice, so that a retry with another agent begins nothing twice (a UUID, or 8 to 32 characters, a-z and 0-9)")
 	flags.BoolVarP(&follow, "follow", "f", false, "print the agent's work until it has ended")
@@ -173,8 +173,8 @@ type diagnosisView struct {
 func threadDiagnose(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diagnose [THREAD]",
-		Short: "Tell the state of a coding agent's last run, why, and what to do",
-		Long: "Tell the state of the last run of the coding agent that drives a thread, why, and what to do. THREAD defaults to\n" +
+		Short: "Show the state of a coding agent's last run, the reason, and what to do",
+		Long: "Show the state of the last run of the coding agent that drives a thread, the reason, and what to do. THREAD defaults to\n" +
 			"$ARBE_THREAD. It exits with 0 if all is well, with 2 if the run failed, and with 3 if nothing happens although it\n" +
 			"should.",
 		Args: takes(0, 1, "one thread"), ValidArgsFunction: a.proposesFirst(a.threads),
@@ -232,7 +232,7 @@ func diagnosis(t *arbev1.Thread, runs []*arbev1.Run) (v diagnosisView, code int)
 		case r.GetStatus() == "failed":
 			v.Why, v.Next, code = r.GetError(), first(r.GetNext(), "arbe thread resume "+t.GetId()), exitRunFailed
 		case r.GetStatus() == "running" && silent > silentAfter:
-			v.Why, v.Next, code = "its runner was not heard for "+silent.Round(time.Second).String(), "wait, or stop it: arbe thread stop "+t.GetId(), exitRunStalled
+			v.Why, v.Next, code = "its runner has been silent for "+silent.Round(time.Second).String(), "wait, or stop it: arbe thread stop "+t.GetId(), exitRunStalled
 		case r.GetStatus() != "running" && r.GetFailurePhase() != "":
 			v.Why, v.Next = r.GetError(), r.GetNext()
 		case r.GetStatus() != "running":

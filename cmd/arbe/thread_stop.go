@@ -24,7 +24,7 @@ func threadStop(a *app) *cobra.Command {
 			req := &arbev1.StopTurnRequest{All: true}
 			if len(args) == 2 {
 				if req.All, req.TurnId = false, args[1]; req.TurnId == "" {
-					return fault.New(fault.Invalid, "the turn's id is empty", "give the id of a turn, or none for all")
+					return fault.New(fault.Invalid, "the turn's id is empty", "give the id of a turn, or leave it out for all turns")
 				}
 			}
 			if req.ThreadId, err = a.threadID(ctx, c, firstOf(args)); err != nil {

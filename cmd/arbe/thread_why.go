@@ -19,8 +19,8 @@ import (
 func threadWhy(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "why THREAD ENTRY",
-		Short: "Tell which bots answered an entry, or did not, and why",
-		Long: "Tell for each bot of the house whether it answered an entry, and why. ENTRY is the position of the entry, or\n" +
+		Short: "Show which bots answered an entry, which did not, and why",
+		Long: "Show for each bot of the house whether it answered an entry, and why. ENTRY is the position of the entry, or\n" +
 			"its id. A bot that was not asked has no entry in the thread; the list says so.",
 		Example:           "  arbe thread why th4w7q2m9x 12",
 		Args:              takes(2, 2, "a thread and an entry"),
@@ -176,7 +176,7 @@ func (w *whyTable) answered(bot, turn string, asked []string) {
 // addSilent adds a bot that did not react to the entry.
 func (w *whyTable) addSilent(b *arbev1.Bot, undecided bool) {
 	if undecided {
-		w.add(whyView{BotID: b.GetId(), Answer: "undecided", Explanation: "It is not decided yet; ask again in a moment."})
+		w.add(whyView{BotID: b.GetId(), Answer: "undecided", Explanation: "The server has not decided yet; ask again in a moment."})
 		return
 	}
 	reason := entry.ReasonNotMentioned

@@ -15,7 +15,7 @@ func tokenCreate(a *app) *cobra.Command {
 		Use:   "create [THREAD]",
 		Short: "Create a token for one thread",
 		Long: "Create a token with which a program reads and appends to one thread's log, and nothing else, and print\n" +
-			"it. Messages sent with it wake no bot. It is valid for two hours, but not longer than the thread runs; arbe token renew\n" + "creates the next one.\n" +
+			"it. Messages sent with it wake no bot. It is valid for two hours, but only while the thread is open; arbe token renew\n" + "creates the next one.\n" +
 			"An owner may create one for a bot of the house.",
 		Args:              takes(0, 1, "at most one thread"),
 		ValidArgsFunction: a.proposesFirst(a.threads),

@@ -13,7 +13,7 @@ func tokenRenew(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "renew",
 		Short: "Create another token like the one in ARBE_TOKEN",
-		Long: "Create another token like the one in ARBE_TOKEN, good for two hours from now, and print it. The old one\n" +
+		Long: "Create another token like the one in ARBE_TOKEN, valid for two hours, and print it. The old one\n" +
 			"stays valid until it expires.",
 		Example: "  export ARBE_TOKEN=$(arbe token renew -q)",
 		Args:    takes(0, 0, ""),

@@ -103,7 +103,7 @@ func (a *app) settings(cmd *cobra.Command) (server.Config, server.Origins, error
 		if f := cmd.Flags().Lookup(flagOf(s.Name)); f != nil && f.Changed {
 			flags[s.Name] = f.Value.String()
 			if u, err := url.Parse(flags[s.Name]); s.Secret && (err != nil || hasPassword(u)) {
-				return server.Config{}, nil, fault.Newf(fault.Invalid, "set "+s.Env+" in place of the flag: other users can read arguments", "--%s has a password", f.Name)
+				return server.Config{}, nil, fault.Newf(fault.Invalid, "set "+s.Env+" instead of the flag: other users can read arguments", "--%s has a password", f.Name)
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func artifact(a *app) *cobra.Command {
 }
 
 func house(a *app) *cobra.Command {
-	return group(a, "house", "List, create, rename and delete houses, limit what their bots cost and what is kept, and list who changed what", houseList, houseCreate, houseRename, houseLimit, houseRetention, houseAsk, houseAudit, houseDelete)
+	return group(a, "house", "List, create, rename and delete houses; set limits, retention and approvals; list who changed what", houseList, houseCreate, houseRename, houseLimit, houseRetention, houseAsk, houseAudit, houseDelete)
 }
 
 func member(a *app) *cobra.Command {

@@ -9,7 +9,7 @@ import (
 func version(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print which build of arbe this is",
+		Short: "Print the version and build of arbe",
 		Args:  takes(0, 0, ""),
 		RunE:  func(*cobra.Command, []string) error { return a.showVersion() },
 	}

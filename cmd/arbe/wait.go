@@ -79,4 +79,4 @@ func waitFor(a *app) *cobra.Command {
 const exitWaited = 124
 
 // errWaited reports that the time of arbe wait has passed.
-var errWaited = errors.New("the time to wait has passed")
+var errWaited = errors.New("the time limit for waiting has passed")

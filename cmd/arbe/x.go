@@ -39,12 +39,12 @@ func x(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
 	flags.StringVarP(&f.thread, "thread", "t", "", "the thread (default $ARBE_THREAD)")
-	flags.StringVarP(&f.line, "command", "c", "", "a line for the shell, in place of a program with its arguments")
-	flags.StringArrayVarP(&f.env, "env", "e", nil, "a variable NAME=VALUE, or the environment of the sandbox, by id or name: of a new thread or, with -t, of a thread that has no sandbox yet")
-	flags.StringVarP(&f.directory, "workdir", "w", "", "where it starts (default: the environment's directory, to which it may be relative)")
-	flags.BoolVarP(&f.tty, "tty", "i", false, "give it this terminal; -it is the same")
+	flags.StringVarP(&f.line, "command", "c", "", "a shell command line, instead of a program with its arguments")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "a variable NAME=VALUE; or an environment, by id or name, for a new thread or, with -t, for a thread without a sandbox")
+	flags.StringVarP(&f.directory, "workdir", "w", "", "directory in which it starts; it may be relative to the environment's directory, the default")
+	flags.BoolVarP(&f.tty, "tty", "i", false, "give the command this terminal; -it is the same")
 	flags.BoolVar(&f.keep, "keep", false, "with -it: keep it running when this terminal is gone")
-	flags.BoolVar(&f.detach, "detach", false, "print its id and leave it running")
+	flags.BoolVar(&f.detach, "detach", false, "print the command's id and leave it running")
 	flags.DurationVar(&f.timeout, "timeout", 0, "how long it may take (default: the environment's limit)")
 	flags.BoolVarP(&f.noStdin, "no-stdin", "n", false, "give it an empty stdin")
 	a.completes(cmd, "thread", a.threads)
@@ -63,15 +63,15 @@ var xLong = "Run a command in a thread's sandbox, which is created if the thread
 	"output that is too fast to follow is left out.\n" +
 	"\n" +
 	"Messages of arbe itself begin with \"arbe:\". If stderr is not a terminal, it has only the command's output,\n" +
-	"unless arbe fails, or a whole line was given as one word and no program has that name; then it has the cause.\n" +
-	"The exit code tells the rest: 124 is a command that timed out, 125 one that did not run or whose output is not\n" +
-	"complete, 130 one that was cancelled.\n" +
+	"unless arbe fails, or you passed a whole command line as one word; then it also has the cause.\n" +
+	"Some exit codes are arbe's: 124 for a command that timed out, 125 for one that did not run or whose output is not\n" +
+	"complete, 130 for one that was cancelled.\n" +
 	"\n" +
 	"The command reads arbe's stdin to its end. If that is a terminal, or with --no-stdin, the command's\n" +
 	"stdin is empty.\n" +
 	"\n" +
-	"With -it the command has a terminal, which is this one: shells, editors and prompts work, and every key goes to it,\n" +
-	"Ctrl-C too. Without PROGRAM it is a shell. At the beginning of a line, ~. leaves the terminal. When arbe is gone for a\n" +
+	"With -it the command uses this terminal: shells, editors and prompts work, and the command gets every key,\n" +
+	"Ctrl-C too. The default PROGRAM is a shell. At the beginning of a line, ~. leaves the terminal. When arbe is gone for a\n" +
 	"minute, the command ends; with --keep it stays, and arbe attach returns to it. When the command has ended, the thread\n" +
 	"gets the terminal's output, but never the keys typed.\n" +
 	"\n" +
@@ -150,11 +150,11 @@ func (f *xFlags) request(args []string) (*arbev1.RunCommandRequest, error) {
 	case f.tty && f.line == "" && len(args) == 0:
 		req.What = &arbev1.RunCommandRequest_Command{Command: loginShell}
 	case (f.line == "") == (len(args) == 0):
-		return nil, fault.New(fault.Invalid, "give either a program with its arguments or -c with a line for the shell", "see arbe x --help")
+		return nil, fault.New(fault.Invalid, "give either a program with its arguments, or a shell command line with -c", "see arbe x --help")
 	case f.timeout < 0:
 		return nil, fault.New(fault.Invalid, "--timeout is negative", "give a duration such as 90s or 10m")
 	case f.keep && !f.tty, f.detach && f.tty && !f.keep:
-		return nil, fault.New(fault.Invalid, "--keep is for a terminal, and --detach for a command without one", "give -it --keep, -it --keep --detach or --detach")
+		return nil, fault.New(fault.Invalid, "--keep needs a terminal, and --detach works only without one", "give -it --keep, -it --keep --detach or --detach")
 	case f.line != "":
 		req.What = &arbev1.RunCommandRequest_Command{Command: f.line}
 	default:

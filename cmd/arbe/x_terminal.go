@@ -39,10 +39,10 @@ func (a *app) runTerminal(ctx context.Context, c *arbe.Client, req *arbev1.RunCo
 func (a *app) withTerminal(ctx context.Context, keep bool, thread, command string, run func(context.Context, arbe.Terminal, ...arbe.RunOption) (*arbe.Result, error)) error {
 	in, isFile := a.in.(*os.File)
 	if !isFile || !isTerminal(in) || !isTerminal(a.out) {
-		return fault.New(fault.Invalid, "-it needs a terminal, and stdin or stdout is not one", "leave it out, and pipe the command's input and output")
+		return fault.New(fault.Invalid, "-it needs a terminal, but stdin or stdout is not one", "leave out -it, and pipe the command's input and output")
 	}
 	if a.json {
-		return fault.New(fault.Invalid, "a terminal has no JSON output", "leave out --json or -it")
+		return fault.New(fault.Invalid, "a command on a terminal has no JSON output", "leave out --json or -it")
 	}
 	fd := int(in.Fd())
 	before, err := term.MakeRaw(fd)

@@ -35,10 +35,10 @@ type manual struct {
 func main() {
 	log.SetFlags(0)
 	var m manual
-	flag.StringVar(&m.arbe, "arbe", "arbe", "the program whose help it is")
+	flag.StringVar(&m.arbe, "arbe", "arbe", "program whose help becomes the manual")
 	flag.StringVar(&m.out, "out", "", "directory for man1 and man7")
-	flag.StringVar(&m.version, "version", "", "which arbe it is about")
-	flag.StringVar(&m.date, "date", "", "when that was made, such as 2026-11-26")
+	flag.StringVar(&m.version, "version", "", "version of arbe that the pages describe")
+	flag.StringVar(&m.date, "date", "", "date of that version, such as 2026-11-26")
 	flag.Parse()
 	if m.out == "" || flag.NArg() > 0 {
 		log.Fatal("usage: man -out DIRECTORY [-arbe PROGRAM] [-version VERSION] [-date DATE]")
