@@ -27,7 +27,7 @@ type Agent struct {
 	Unnamed bool
 }
 
-// CreatePerson adds a human to the installation, who is in no house yet, and returns their id.
+// CreatePerson adds a human, who is not in any house yet, to the installation, and returns their id.
 func (h *Houses) CreatePerson(ctx context.Context, name string) (id string, err error) {
 	return h.CreatePersonWith(ctx, Person{Name: name}, func(pgx.Tx, string) error { return nil })
 }
@@ -38,8 +38,8 @@ type Person struct {
 	Unnamed bool
 }
 
-// CreatePersonWith adds a human to the installation, who is in no house yet. with runs in the same transaction: if it fails,
-// nothing changes.
+// CreatePersonWith adds a human, who is not in any house yet, to the installation. The function with runs in the same
+// transaction: if it fails, nothing changes.
 func (h *Houses) CreatePersonWith(ctx context.Context, p Person, with func(tx pgx.Tx, agentID string) error) (id string, err error) {
 	name, err := entry.RequiredName("name", p.Name, MaxName)
 	if err != nil {

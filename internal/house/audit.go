@@ -21,29 +21,29 @@ const auditBatch = 10_000
 type AuditEvent struct {
 	ID string
 	At time.Time
-	// Actor is the person or bot, with the name of that time. It is zero for arbe itself, and for somebody with access to the
-	// database.
+	// Actor is the person or bot who made the change, with their name at that time. It is zero for arbe itself, and for
+	// changes made directly in the database.
 	Actor Agent
-	// Via is how the actor spoke: "browser", "cli", "api", "token", or "" if that is not known. Key is the name of the API
+	// Via is the actor's client: "browser", "cli", "api", "token", or "" if it is not known. Key is the name of the API
 	// key; empty for other credentials.
 	Via, Key string
 	// Action is "created", "changed" or "deleted".
 	Action string
-	// SubjectKind is the kind of what was changed, such as "member" or "secret". SubjectName is the name of that time.
+	// SubjectKind is the kind of the changed object, such as "member" or "secret". SubjectName is its name at that time.
 	SubjectKind, SubjectID, SubjectName string
 	// Changes are sorted by field.
 	Changes []AuditChange
 }
 
 // AuditChange is a field that was set or changed. Before or After is nil if the field had no value then. Both are nil if
-// the log does not have the values. Long values are cut off.
+// the log does not record the field's values. Long values are cut off.
 type AuditChange struct {
 	Field         string
 	Before, After *string
 }
 
-// AuditEvents returns up to limit events of the scope's house before a cursor, newest first; a zero cursor is before none. The
-// scope's agent must be an owner: the database shows others no event.
+// AuditEvents returns up to limit events of the scope's house before a cursor, newest first; a zero cursor means the newest.
+// The scope's agent must be an owner: the database shows events to nobody else.
 func (h *Houses) AuditEvents(ctx context.Context, scope db.Scope, before db.Cursor, limit int) (list []AuditEvent, err error) {
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		rows, err := h.q.ListAuditEvents(ctx, tx, query.ListAuditEventsParams{HouseID: scope.House, BeforeTime: before.Time, BeforeID: before.ID, MaxRows: int32(limit)})

@@ -18,7 +18,7 @@ func (h *Houses) Create(ctx context.Context, owner, name string) (made House, er
 	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
 		return House{}, err
 	}
-	// The id is made before the transaction, because the transaction's scope names the house.
+	// The id exists before the transaction, because the transaction's scope names the house.
 	var id string
 	if id, err = h.q.NewID(ctx, h.db.Pool()); err != nil {
 		return House{}, db.Explain(err)
@@ -42,7 +42,7 @@ func (h *Houses) Create(ctx context.Context, owner, name string) (made House, er
 		if err != nil {
 			return err
 		}
-		// The house's references are set last, because the rows that they lead to refer to the house in turn.
+		// The house's references are set last, because the referenced rows themselves refer to the house.
 		if err := h.q.SetHousePointers(ctx, tx, &env.ID, &primary.ID, id); err != nil {
 			return err
 		}

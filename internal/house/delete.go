@@ -10,9 +10,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Delete closes the scope's house for good: at once nobody is in it, and no policy wakes a bot. name must be the name of
-// the house, as a confirmation; otherwise the error is a [fault.Invalid]. The installation's first house cannot be
-// deleted: [fault.Precondition]. empty runs in the same transaction, and arranges that what the house owns is deleted.
+// Delete closes the scope's house for good. At once, all members lose access and no policy wakes a bot. name must be the
+// name of the house, as a confirmation; otherwise the error is a [fault.Invalid]. The installation's first house cannot
+// be deleted: [fault.Precondition]. empty runs in the same transaction, and arranges the deletion of everything that the
+// house owns.
 func (h *Houses) Delete(ctx context.Context, scope db.Scope, name string, empty func(pgx.Tx) error) error {
 	return h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if _, err := h.lockOwners(ctx, tx, scope); err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// FollowGroups gives a person the roles of their groups at the login provider, whose name is by. roles has them by house. A role
-// that earlier groups gave ends if no group gives it any more. A role that a person was given in any other way stays, and so does
-// the last owner of a house. unknown are the houses that do not exist.
+// FollowGroups gives a person the roles of their groups at the login provider, whose name is by. roles has them by house. A
+// role that came from a group ends when no group gives it any more. A role from elsewhere stays, and so does the last owner
+// of a house. unknown are the houses in roles that do not exist.
 func (h *Houses) FollowGroups(ctx context.Context, agentID, by string, roles map[string]string) (unknown []string, err error) {
 	all := map[string]bool{}
 	for id := range roles {
@@ -46,7 +46,7 @@ func (h *Houses) FollowGroups(ctx context.Context, agentID, by string, roles map
 
 // followGroupsTx is [Houses.FollowGroups] in the scope's house. wanted is the role that the groups give, empty for none.
 func (h *Houses) followGroupsTx(ctx context.Context, tx pgx.Tx, scope db.Scope, by, wanted string) error {
-	// Two logins of one person wait for each other.
+	// Of two simultaneous logins of one person, the second waits for the first.
 	if err := h.q.LockHousesOf(ctx, tx, scope.Agent); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (h *Houses) followGroupsTx(ctx context.Context, tx pgx.Tx, scope db.Scope, 
 		return err
 	}
 	byHand := m.Role
-	// If the role has changed since, an owner of the house changed it.
+	// If the role is no longer the one that the groups gave, an owner has changed it.
 	if err == nil && given.Role == m.Role {
 		byHand = db.Zero(given.ByHand)
 	}

@@ -36,9 +36,10 @@ type House struct {
 	// Ask are the tools that every bot of the house uses only with a person's approval, by name, in the order of
 	// [entry.Tools].
 	Ask []string
-	// KeepThreads and KeepArtifacts are how many days threads without activity and artifacts are kept; 0 is forever.
+	// KeepThreads and KeepArtifacts are how many days inactive threads and artifacts are kept; 0 means forever.
 	KeepThreads, KeepArtifacts int
-	// KeepThreadsMB and KeepArtifactsMB are how many MiB of logs of threads and of artifacts are kept, the newest; 0 is all.
+	// KeepThreadsMB and KeepArtifactsMB are how many MiB of thread logs and of artifacts are kept; the oldest beyond that
+	// are deleted. 0 means no limit.
 	KeepThreadsMB, KeepArtifactsMB int
 	// PrimaryThread is the thread for signal.house.* entries.
 	PrimaryThread string
@@ -47,7 +48,7 @@ type House struct {
 	Role string
 }
 
-// ETag names the version of what [Houses.Update] changes.
+// ETag names the version of the fields that [Houses.Update] changes.
 func (h House) ETag() string {
 	return etag.Of(h.Name, h.DefaultEnvironment, h.Limits, h.Ask, h.KeepThreads, h.KeepArtifacts, h.KeepThreadsMB, h.KeepArtifactsMB)
 }

@@ -15,13 +15,13 @@ import (
 type Limits struct {
 	// USDDay limits their cost per day (UTC), in US dollars.
 	USDDay float64 `json:"house_usd_day,omitempty"`
-	// MemberUSDDay limits the cost per day of what follows from the messages of one person, in US dollars. 0 means no limit
-	// besides USDDay.
+	// MemberUSDDay limits the cost per day of everything that follows from one person's messages, in US dollars. 0 means no
+	// limit besides USDDay.
 	MemberUSDDay float64 `json:"member_usd_day,omitempty"`
 }
 
-// DefaultLimits are the limits of a house for which none are set. DefaultMaxima are the highest that can be set, unless the
-// operator sets others.
+// DefaultLimits apply to a house that has set none. DefaultMaxima are the highest that can be set, unless the operator sets
+// others.
 var (
 	DefaultLimits = Limits{USDDay: 50}
 	DefaultMaxima = Limits{USDDay: 100_000, MemberUSDDay: 100_000}
@@ -40,8 +40,8 @@ func (l Limits) OrMaxima() Limits {
 	return Limits{USDDay: cmp.Or(l.USDDay, DefaultMaxima.USDDay), MemberUSDDay: cmp.Or(l.MemberUSDDay, DefaultMaxima.MemberUSDDay)}
 }
 
-// Within returns the limits that hold: the set ones or the defaults, capped at the maxima, which may have been lowered since the
-// limits were set.
+// Within returns the effective limits: the set ones or the defaults, capped at the maxima, which may have been lowered
+// since.
 func (l Limits) Within(maxima Limits) Limits {
 	if l.USDDay == 0 {
 		l.USDDay = DefaultLimits.USDDay

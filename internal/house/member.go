@@ -29,7 +29,7 @@ type Member struct {
 	JoinedAt time.Time
 }
 
-// ETag names the version of what [Houses.SetRole] changes.
+// ETag names the version of the role that [Houses.SetRole] changes.
 func (m Member) ETag() string { return etag.Of(m.Agent.ID, m.Role) }
 
 // SetRole makes a person of the scope's house an owner or a member. The scope's agent must be an owner. The pending

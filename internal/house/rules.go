@@ -14,7 +14,8 @@ type Rules struct {
 	Ask []string
 }
 
-// RulesTx returns the rules of a house, with the limits that hold, that the transaction sees. Otherwise the error is a [fault.NotFound].
+// RulesTx returns the rules of a house, with its effective limits. If the transaction cannot see the house, the error is a
+// [fault.NotFound].
 func (h *Houses) RulesTx(ctx context.Context, tx pgx.Tx, house string) (Rules, error) {
 	row, err := h.q.HouseRules(ctx, tx, house)
 	if errors.Is(err, pgx.ErrNoRows) {
