@@ -58,7 +58,7 @@ func (p *picture) readFocused(ctx context.Context, r *round) error {
 			continue
 		}
 		if err := f.read(ctx, p, r, isNew || r.all); err != nil {
-			// Otherwise the next round would take a new thread that was read in part for a complete one.
+			// Otherwise the next round would mistake a partly read new thread for a complete one.
 			p.focused = had
 			return err
 		}
@@ -66,7 +66,7 @@ func (p *picture) readFocused(ctx context.Context, r *round) error {
 	return nil
 }
 
-// read updates what belongs to the thread.
+// read updates everything that belongs to the thread.
 func (f *focus) read(ctx context.Context, p *picture, r *round, all bool) (err error) {
 	if f.parent, err = related(ctx, p, r, f.parent, f.thread.ParentThread, all); err != nil {
 		return err
@@ -105,8 +105,8 @@ func (f *focus) read(ctx context.Context, p *picture, r *round, all bool) (err e
 	return err
 }
 
-// related returns the thread with this id, or nil if there is none. had is the result of the last round. It is read
-// again only if it may have changed.
+// related returns the thread with this id, or nil if there is none. had is the result of the last round; related reads
+// it again only if it may have changed.
 func related(ctx context.Context, p *picture, r *round, had *thread.Thread, id string, all bool) (*thread.Thread, error) {
 	if id == "" {
 		return nil, nil

@@ -1,5 +1,5 @@
 // Package live keeps a picture of each house that is watched through this server: the rows of threads, sandboxes,
-// environments, members and bots that a page or a list shows. A picture is read once, however many watchers there are, and
+// environments, members and bots that a page or a list shows. However many watchers a picture has, it is read once and
 // then updated as rows change.
 //
 // [Pictures.Watch] sends a watcher first everything that it wants and then each change, without a gap. A slow watcher
@@ -55,7 +55,7 @@ func (p *Pictures) Close() {
 	p.work.Wait()
 }
 
-// Watch sends what is wanted of the scope's house and then its changes. It ends without an error when ctx ends, and
+// Watch sends the wanted rows of the scope's house, and then their changes. It ends without an error when ctx ends, and
 // with [fault.Unavailable] when the Pictures are closed. If a thread of [Want.IDs] does not exist at the start, the
 // error is a [fault.NotFound]. The caller must have checked that the scope's agent may read the house.
 func (p *Pictures) Watch(ctx context.Context, scope db.Scope, want Want) iter.Seq2[Change, error] {
@@ -139,7 +139,7 @@ func (p *Pictures) Present(ctx context.Context, scope db.Scope, thread string) i
 				yield(nil, stopping())
 				return
 			case <-changed:
-				if !wait.For(ctx, settleFor) { // so that many who come and go cost each watcher little
+				if !wait.For(ctx, settleFor) { // so that many arrivals and departures cost each watcher little
 					return
 				}
 			}

@@ -157,7 +157,7 @@ func (p *picture) readThreads(ctx context.Context, ids []string, into map[string
 func (p *picture) readMembers(ctx context.Context, r *round) error {
 	marked := r.all || p.members == nil
 	for key := range r.marked {
-		marked = marked || key.Kind == Member || key.Kind == Bot // which has the handle
+		marked = marked || key.Kind == Member || key.Kind == Bot // a bot's row has the handle
 	}
 	if !r.wanted.Members {
 		if marked {
@@ -183,7 +183,7 @@ func (p *picture) readMembers(ctx context.Context, r *round) error {
 func (p *picture) readBots(ctx context.Context, r *round) error {
 	marked := r.all || p.bots == nil
 	for key := range r.marked {
-		marked = marked || key.Kind == Bot || key.Kind == Member // which has the bot's name
+		marked = marked || key.Kind == Bot || key.Kind == Member // a member's row has the bot's name
 	}
 	if !marked {
 		return nil
@@ -236,7 +236,7 @@ const (
 	maxRetryPause = 5 * time.Second
 )
 
-// Boxes reads sandboxes and environments.
+// Boxes reads the sandboxes and environments of houses.
 type Boxes interface {
 	Sandbox(ctx context.Context, scope db.Scope, id string) (sandbox.Sandbox, error)
 	Environment(ctx context.Context, scope db.Scope, id string) (sandbox.Environment, error)
@@ -274,16 +274,16 @@ type Pictures struct {
 type view struct {
 	want     Want
 	watchers map[*watcher]struct{}
-	// ready reports that rows are up to date; until then its watchers wait. missing is a wanted thread id that does not
-	// exist.
+	// ready reports that rows are up to date; until then its watchers wait. missing is the id of a wanted thread that does
+	// not exist.
 	ready   bool
 	missing string
 	keys    []Key
 	rows    map[Key]any
 }
 
-// watcher is one call of Watch. Changes to be sent wait in it, each row only in its latest state, so that a slow watcher
-// cannot take more memory than the rows that it wants.
+// watcher is one call of Watch. Unsent changes wait in it, only the latest of each row, so that a slow watcher takes no
+// more memory than the rows that it wants.
 type watcher struct {
 	view *view
 	wake chan struct{}
@@ -291,8 +291,8 @@ type watcher struct {
 	mu     sync.Mutex
 	order  []Key
 	latest map[Key]any
-	// caughtUp asks to send CaughtUp after the first keys of order, which are those of the start: later changes must
-	// not delay it.
+	// caughtUp asks to send CaughtUp after the first keys of order, the rows that existed at the start, so that later
+	// changes do not delay it.
 	caughtUp bool
 	first    int
 	err      error
@@ -313,8 +313,7 @@ type wantedReadings struct {
 	ids   []string
 }
 
-// readingsOf is the least number of threads, from the start of the house's list, whose readings a watched inbox
-// contains.
+// readingsOf is how many threads from the start of the house's list a watched inbox has readings of, at least.
 const readingsOf = 100
 
 func (w wantedReadings) with(want Want) wantedReadings {
@@ -323,7 +322,8 @@ func (w wantedReadings) with(want Want) wantedReadings {
 	return wantedReadings{max(w.first, want.Threads, readingsOf), slices.Compact(ids)}
 }
 
-// focus is one thread with its sandbox, environment, parent, source, forks and children. What does not exist is nil.
+// focus is one thread with its sandbox, environment, parent, source, forks and children; each is nil if it does not
+// exist.
 type focus struct {
 	thread      *thread.Thread
 	parent      *thread.Thread

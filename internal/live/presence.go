@@ -26,7 +26,7 @@ const (
 	presentFor = 30 * time.Second
 	// settleFor is how long a server collects changes for one notice.
 	settleFor = 100 * time.Millisecond
-	// maxPresent limits the agents of a thread that are shown, and those in a notice, and maxNotice the length of a notice in bytes.
+	// maxPresent limits the agents that are shown in a thread, and those in a notice. maxNotice limits a notice, in bytes.
 	maxPresent, maxNotice = 100, 7000
 )
 
@@ -39,7 +39,7 @@ type presence struct {
 	lasts  time.Duration
 
 	mu sync.Mutex
-	// here counts the connections of this server, by agent. there holds the notices of other servers, by server.
+	// here counts this server's connections, by agent. there holds other servers' notices, by server.
 	here  map[place]map[string]int
 	there map[place]map[string]sighting
 	// watchers receive a token when a place may have changed.

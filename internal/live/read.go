@@ -13,7 +13,7 @@ import (
 // member's own readings and notices are read at once.
 const countEvery = time.Second
 
-// has reports whether the member's inbox was read with all that a view wants.
+// has reports whether the member's inbox was read completely enough for a view.
 func (r *reader) has(want Want) bool {
 	return r != nil && r.want.first >= want.Threads && !slices.ContainsFunc(want.IDs, func(id string) bool { return !slices.Contains(r.want.ids, id) })
 }

@@ -46,8 +46,8 @@ func (p *picture) run() {
 	}
 }
 
-// markAllLater marks everything without waking the goroutine: nobody watches now, and the changes meanwhile are not read,
-// so the next watcher needs a complete round.
+// markAllLater marks everything without waking the goroutine. Nobody watches now and changes are not read, so the next
+// watcher needs a complete round.
 func (p *picture) markAllLater() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

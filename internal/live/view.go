@@ -51,7 +51,7 @@ func (p *picture) publish() {
 	defer p.mu.Unlock()
 	for _, v := range p.views {
 		if v.behind(p) {
-			p.wakeUp() // the next round reads for it, because it came while the picture was read
+			p.wakeUp() // the view came during this round, so the next one reads for it
 			continue
 		}
 		keys, rows, missing := p.content(v.want)
@@ -178,12 +178,12 @@ func (p *picture) forget() {
 	}
 	maps.DeleteFunc(p.rows, func(key Key, _ any) bool {
 		_, there := used[key]
-		// The rest stays, because content shows it under another key than share has it. There are few.
+		// TheRest rows stay, because content uses another key for them than share does. There are few.
 		return !there && key.Kind != TheRest
 	})
 }
 
-// content returns what a view shows, in the order in which it is first sent. missing is the first of its ids that does
+// content returns what a view shows, in the order in which it is first sent. missing is the first wanted id that does
 // not exist.
 func (p *picture) content(want Want) (keys []Key, rows map[Key]any, missing string) {
 	rows = map[Key]any{}

@@ -55,7 +55,7 @@ type Key struct {
 
 // Rest is the rest of the list of threads.
 type Rest struct {
-	// More says whether there are more threads, and After is the position after which they begin.
+	// More says whether there are more threads, and After is the cursor from which the list continues.
 	More  bool
 	After thread.Cursor
 }

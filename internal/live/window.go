@@ -43,7 +43,7 @@ func (w *window) read(ctx context.Context, p *picture, r *round) error {
 // put moves a thread to its place, or removes it if it was deleted.
 func (w *window) put(id string, t *thread.Thread) {
 	w.threads = slices.DeleteFunc(w.threads, func(had *thread.Thread) bool { return had.ID == id })
-	if t == nil || len(t.People) > 0 { // what is listed for some people only is in their inboxes
+	if t == nil || len(t.People) > 0 { // direct messages are listed only for their people, in their inboxes
 		return
 	}
 	at, _ := slices.BinarySearchFunc(w.threads, t, func(a, b *thread.Thread) int { return a.Cursor().Compare(b.Cursor()) })
