@@ -13,7 +13,7 @@ const (
 	// askTimeout limits a query whose answer several callers may wait for. No caller's context limits it, because the
 	// others would lose the answer.
 	askTimeout = 20 * time.Second
-	// shareAnswerFor is the greatest age of a query whose answer another caller may share.
+	// shareAnswerFor is the maximum age of a query whose answer another caller may share.
 	shareAnswerFor = 500 * time.Millisecond
 )
 
@@ -34,7 +34,7 @@ func (a *Auth) credentials(ctx context.Context, from query.DBTX, hashes [][]byte
 			c.until = asked.at.Add(time.Duration(row.Lasts * float64(time.Second)))
 		}
 		all[row.Which-1] = c
-		// A refusal is not kept, because facts only ever allow.
+		// A refusal is not kept, because facts can only allow.
 		if c.status == "ok" {
 			a.facts.keep(asked, credentialWord(hashes[row.Which-1]), c)
 		}
@@ -110,14 +110,14 @@ func (a *Auth) memberships(ctx context.Context, from query.DBTX, keys []membersh
 		t, m := targetFacts{row.HouseID, row.ThreadID, row.Holder, row.Epoch}, memberFacts{row.Role, row.JoinedAt.UnixMicro()}
 		all[row.Which-1] = membershipOf(row.AgentID, t, m)
 		a.facts.keep(asked, memberWord(row.HouseID, row.AgentID), m)
-		if s.target.kind != houseKind { // for a house, the members are its only facts
+		if s.target.kind != houseKind { // a house has no facts but its members
 			a.facts.keep(asked, s.target.word(), t)
 		}
 	}
 	return all, nil
 }
 
-// heldMembership is memberships for one that is known from memory.
+// heldMembership is memberships for a single one, from memory.
 func (a *Auth) heldMembership(s membershipKey) (at membership, ok bool) {
 	t := targetFacts{house: s.target.id}
 	if s.target.kind != houseKind {
@@ -142,7 +142,7 @@ func membershipOf(agent string, t targetFacts, m memberFacts) membership {
 // no change in between, share one query.
 func askOne[S, T any](ctx context.Context, a *Auth, name string, subject S, ask func(context.Context, query.DBTX, []S) ([]T, error)) (answer T, err error) {
 	holds, changes := a.facts.state()
-	// Each caller asks then, because a change between two callers would go unnoticed.
+	// Then each caller asks for itself, because a change between two callers would go unnoticed.
 	if !holds {
 		all, err := ask(ctx, a.db.Pool(), []S{subject})
 		if err != nil {
@@ -150,7 +150,7 @@ func askOne[S, T any](ctx context.Context, a *Auth, name string, subject S, ask 
 		}
 		return all[0], nil
 	}
-	// A change, or half a second, gives the query another name, so that nobody shares an older answer.
+	// The query gets another name after each change and each half second, so that nobody shares an older answer.
 	name = fmt.Sprint(name, "@", changes, "/", time.Now().UnixNano()/int64(shareAnswerFor))
 	result := a.asked.DoChan(name, func() (any, error) {
 		// Not the caller's context, because others may wait for the answer too.

@@ -45,8 +45,8 @@ type Config struct {
 	// Recheck is the time between two checks of all long-running work while notifications are not received; see
 	// [Auth.While] and [Auth.Listen]. Defaults to 500 milliseconds.
 	Recheck time.Duration
-	// Secure reports that browsers reach the server only over https. A session then counts only in [SecureSessionCookie], because
-	// another host of the domain, such as a preview's, can set the other one. Defaults to false.
+	// Secure reports that browsers reach the server only over https. Sessions are then accepted only in [SecureSessionCookie],
+	// because another host of the domain, such as a preview's, can set the other cookie. Defaults to false.
 	Secure bool
 	// Logger logs when notifications are not received. Defaults to nil: nothing is logged.
 	Logger *slog.Logger
@@ -103,7 +103,8 @@ func (a *Auth) StartSessionTx(ctx context.Context, tx pgx.Tx, agent string) (tok
 	return token, expires, a.q.CreateSession(ctx, tx, digest(token), agent, expires)
 }
 
-// Link returns whom a login link's token would log in, and leaves the link valid. Errors: those of [Auth.Redeem].
+// Link returns the principal that a login link's token would log in, and leaves the link valid. Errors: those of
+// [Auth.Redeem].
 func (a *Auth) Link(ctx context.Context, link string) (p Principal, err error) {
 	// It redeems the link and rolls that back, because the server's role cannot read other people's links.
 	tx, err := a.db.Pool().Begin(ctx)
@@ -121,7 +122,7 @@ func (a *Auth) Link(ctx context.Context, link string) (p Principal, err error) {
 	return Principal{Agent: row.AgentID}, nil
 }
 
-// goodLink returns the error for the outcome of redeeming a link; nil if it succeeded.
+// goodLink returns the error for the outcome of redeeming a link, or nil if it succeeded.
 func goodLink(outcome string) error {
 	switch outcome {
 	case "ok":
@@ -134,7 +135,8 @@ func goodLink(outcome string) error {
 	return notLoggedIn("this login link is not known")
 }
 
-// UseOnce reports whether something with an id, which is valid until it expires, is used for the first time, and notes that it is.
+// UseOnce records the use of a one-time id, and reports whether it was the first one. The record is kept until the id
+// expires.
 func (a *Auth) UseOnce(ctx context.Context, id string, expires time.Time) (first bool, err error) {
 	first, err = a.q.UseTicket(ctx, a.db.Pool(), id, expires)
 	return first, db.Explain(err)
@@ -153,7 +155,8 @@ func (a *Auth) EndSession(ctx context.Context, p Principal) error {
 // newToken returns a random credential of 256 bits.
 func newToken() string { return strings.ToLower(rand.Text() + rand.Text()) }
 
-// digest returns what the database stores of a credential: its hash, so that nobody who reads the database can use it.
+// digest returns the stored form of a credential: its hash, so that nobody who reads the database can use the
+// credential.
 func digest(token string) []byte {
 	h := sha256.Sum256([]byte(token))
 	return h[:]
@@ -166,14 +169,15 @@ type watch struct {
 	action Action
 	target Target
 	cancel context.CancelCauseFunc
-	// expiry checks the watch when its credential expires, because nothing notifies of that.
+	// expiry checks the watch when its credential expires, because no notification announces that.
 	expiry *time.Timer
-	// doubt is closed when the watch has been checked; nil if it need not be. The lock of the rechecker guards it.
+	// doubt is closed when a pending check of the watch is done; nil if none is pending. The lock of the rechecker guards
+	// it.
 	doubt chan struct{}
 }
 
-// rechecker holds all watches of this server. When a change may have ended the permission of some, it asks the database
-// about all of them together, so that the number of queries does not grow with the watches.
+// rechecker holds all watches of this server. When a change may have ended the permission of some watches, it checks
+// all of these in one query, so that the number of queries does not grow with the watches.
 type rechecker struct {
 	auth *Auth
 	// interval is the time between two checks of all watches while notifications are not received.

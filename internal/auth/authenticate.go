@@ -54,8 +54,8 @@ func (a *Auth) shown(ctx context.Context, hash []byte) (Principal, error) {
 	return Principal{Agent: c.agent, Credential: c.kind, Key: c.name, House: c.house, hash: hash, until: c.until}, nil
 }
 
-// Marked returns the principal of a mark, as [Auth.Authenticate] does of the credential itself. Whoever calls it must know that the
-// server itself gave the mark away, and for what.
+// Marked returns the principal of a mark, as [Auth.Authenticate] does for the credential itself. The caller must know that
+// this server issued the mark, and for which purpose.
 func (a *Auth) Marked(ctx context.Context, mark []byte) (Principal, error) {
 	if len(mark) == 0 {
 		return Principal{}, notLoggedIn("there is no credential")
@@ -103,7 +103,7 @@ func (a *Auth) authenticateToken(ctx context.Context, token string) (Principal, 
 	return p, nil
 }
 
-// verify reads a token and checks its signature. What a token says never changes; whether it is valid may.
+// verify parses a token and checks its signature. The content of a token never changes, but its validity may.
 func (a *Auth) verify(ctx context.Context, token string) (*claims, error) {
 	var c claims
 	var failed error // of looking up the key

@@ -46,8 +46,8 @@ func (t Target) log(ctx context.Context, p Principal, at membership) {
 	logging.Add(ctx, about...)
 }
 
-// fixedMembership returns the membership if it is certain without a query, because a thread token can do nothing
-// elsewhere, and what it can do in its house was looked up when it was shown.
+// fixedMembership returns the membership of a thread token, which is certain without a query: the token can do nothing
+// in other houses, and its role in its own was looked up with the token.
 func (p Principal) fixedMembership(target Target) (membership, bool) {
 	switch {
 	case p.Thread != "" && target.kind != artifactKind:

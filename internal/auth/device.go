@@ -26,29 +26,29 @@ const (
 	// maxDevices is how many logins of programs may be open, and maxDevicesOfAddress how many of them from one address. Anybody
 	// can begin one.
 	maxDevices, maxDevicesOfAddress = 10_000, 100
-	// maxGuesses is how many codes that nobody shows a person may type in guessesFor. Of 10,000 open logins, that many guesses
-	// find one with a probability of 0.000004.
+	// maxGuesses is how many wrong codes a person may type within guessesFor. Of 10,000 open logins, that many guesses find
+	// one with a probability of 0.000004.
 	maxGuesses, guessesFor = 10, 10 * time.Minute
 	// maxClient is the longest name of a program, in characters.
 	maxClient = 100
 )
 
 const (
-	// codeLetters are the letters of codes. Without vowels there are no words, and no letter looks like a digit.
+	// codeLetters are the letters of codes. Without vowels they form no words, and no letter looks like a digit.
 	codeLetters = "BCDFGHJKLMNPQRSTVWXZ"
 	codeLength  = 8
 )
 
 // StartedDevice is a login that a program has begun.
 type StartedDevice struct {
-	// Secret belongs to the program: only its holder gets the session. Code is what its person approves.
+	// Secret belongs to the program: only its holder gets the session. A person approves Code.
 	Secret, Code string
 	ExpiresAt    time.Time
 }
 
-// DeviceLogin is a login of a program, as the person sees it who answers.
+// DeviceLogin is a program's login, as shown to the person who answers.
 type DeviceLogin struct {
-	// Client is what the program calls itself. Address is empty if it is not known.
+	// Client is the name that the program gives itself. Address is empty if it is not known.
 	Code, Client, Address string
 	CreatedAt, ExpiresAt  time.Time
 }
@@ -79,14 +79,14 @@ func (a *Auth) BeginDevice(ctx context.Context, client, address string) (Started
 	return StartedDevice{}, errors.New("auth: five new codes are taken")
 }
 
-// Device returns the login with a code, which stays open. The error for a code without a login that waits is a [fault.NotFound] or
-// [fault.Precondition] that says why. The scope's agent has only a few guesses.
+// Device returns the login with a code, and leaves it open. If no login with this code is open, the error is a
+// [fault.NotFound] or [fault.Precondition] that says why. The scope's agent has only a few guesses.
 func (a *Auth) Device(ctx context.Context, scope db.Scope, code string) (DeviceLogin, error) {
 	return a.answerDevice(ctx, scope, code, nil)
 }
 
-// AnswerDevice approves or denies the login with a code. Approved, it logs the program in as the scope's agent. The same answer again
-// changes nothing. Errors: those of [Auth.Device].
+// AnswerDevice approves or denies the login with a code. Approval logs the program in as the scope's agent. Repeating an
+// answer changes nothing. Errors: those of [Auth.Device].
 func (a *Auth) AnswerDevice(ctx context.Context, scope db.Scope, code string, approve bool) (DeviceLogin, error) {
 	return a.answerDevice(ctx, scope, code, &approve)
 }
@@ -98,7 +98,7 @@ func (a *Auth) answerDevice(ctx context.Context, scope db.Scope, code string, ap
 		row, err = a.q.AnswerDeviceLogin(ctx, tx, query.AnswerDeviceLoginParams{
 			Code: digest(code), Approve: approve, Guesses: maxGuesses, GuessesFor: guessesFor.Seconds(),
 		})
-		return err // an outcome is no error here, because the transaction has counted a wrong guess
+		return err // an outcome is not returned as an error here: the transaction must commit, because it counts wrong guesses
 	})
 	if err != nil {
 		return DeviceLogin{}, err

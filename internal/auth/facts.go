@@ -15,14 +15,14 @@ import (
 const (
 	// maxFacts limits the facts in memory. That many take about 30 MB.
 	maxFacts = 100_000
-	// leaseTime is how long facts are valid after the last proof that all changes were received. It is the longest time
-	// for which a change can go unnoticed.
+	// leaseTime is how long facts are valid after the last proof that all changes were received. No change goes unnoticed
+	// for longer.
 	leaseTime = 700 * time.Millisecond
 )
 
 // facts are answers of the database about permission, in memory. Each is stored under the word with which the database
-// notifies of its change (migration 000006). Facts only ever allow: if there is no fact, or it would refuse, the
-// database is asked. There are therefore no facts about what does not exist, and what is new can be used at once.
+// notifies of its change (migration 000006). Facts can only allow: without a fact, or if it would refuse, the database
+// is asked. So nothing is remembered as missing, and new objects can be used at once.
 //
 // Three rules make facts as good as the database's own answers:
 //   - A notification of a change deletes its fact. A change that this server makes deletes it before the change returns.
@@ -39,7 +39,7 @@ type facts struct {
 	// listening reports that notifications are received. All changes before proven have been.
 	listening bool
 	proven    time.Time
-	// moved is closed and replaced when either changes.
+	// moved is closed and replaced when listening or proven changes.
 	moved chan struct{}
 }
 
@@ -73,7 +73,7 @@ func memberWord(house, agent string) string { return "member:" + house + "/" + a
 func signingKeyWord(id string) string       { return "signing_key:" + id }
 func (t Target) word() string               { return t.kind + ":" + t.id }
 
-// tokenWord is for what a thread token says. The database does not notify of it, because it never changes.
+// tokenWord is for the content of a thread token. The database does not notify of it, because it never changes.
 func tokenWord(hash []byte) string { return "token:" + hex.EncodeToString(hash) }
 
 // agentWord is for all memberships of an agent. This package derives its changes; the database does not notify of it.

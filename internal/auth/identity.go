@@ -15,15 +15,15 @@ import (
 // does.
 type Identity struct{ Issuer, Subject, Email string }
 
-// IdentityHolder returns whom an account logs in, or "" if nobody.
+// IdentityHolder returns the agent that an account logs in, or "" if it logs in nobody.
 func (a *Auth) IdentityHolder(ctx context.Context, i Identity) (agent string, err error) {
 	agent, err = a.q.LoginIdentityHolder(ctx, a.db.Pool(), i.Issuer, i.Subject)
 	return agent, db.Explain(err)
 }
 
-// ConnectTx notes that an account logs an agent in, in the caller's transaction, whose scope must be that agent's. It notes the
-// present address of an account that already does. An account logs in one person, and a person has one account at a provider: for
-// any other the error is a [fault.Exists].
+// ConnectTx records that an account logs an agent in, in the caller's transaction, whose scope must be that agent's. If the
+// account already does, it updates the address. An account logs in one person, and a person has one account at a provider:
+// for any other the error is a [fault.Exists].
 func (a *Auth) ConnectTx(ctx context.Context, tx pgx.Tx, agent string, i Identity) error {
 	n, err := a.q.SaveLoginIdentity(ctx, tx, query.SaveLoginIdentityParams{Issuer: i.Issuer, Subject: i.Subject, AgentID: agent, Email: i.Email})
 	switch {

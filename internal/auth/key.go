@@ -25,7 +25,7 @@ func newKey() string {
 	return keyPrefix + hex.EncodeToString(random)
 }
 
-// APIKey describes an API key. A zero time means that the event has not happened, or never will.
+// APIKey describes an API key. A zero time means that the event has not happened or will not happen.
 type APIKey struct {
 	ID, House, Agent, Name string
 	// Maker is who created it: the agent, or an owner of the house for a bot. If the maker stops being an owner, the bot's
@@ -143,7 +143,7 @@ func (a *Auth) RevokeKeyForAllHouses(ctx context.Context, scope db.Scope, id str
 }
 
 // RevokeShownKey revokes the API key that p shows, if its id is this one. It reports whether it is. An empty id stands
-// for the key shown; if p shows another kind of credential, that is a [fault.Invalid].
+// for the key shown; if p shows another kind of credential, the error is a [fault.Invalid].
 func (a *Auth) RevokeShownKey(ctx context.Context, p Principal, id string) (found bool, err error) {
 	switch {
 	case p.Credential != apiKey && id == "":

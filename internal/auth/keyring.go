@@ -45,7 +45,7 @@ func (k *keyring) get(ctx context.Context, id string) ([]byte, error) {
 		return nil, ctx.Err()
 	}
 	key, read := k.known(id)
-	// Do not read the keys again if another caller has read them since, because every key of that time is known then.
+	// If another caller has read the keys since, every key of that time is known: do not read them again.
 	if key != nil || read.After(came) {
 		return key, nil
 	}
@@ -69,7 +69,7 @@ func (k *keyring) known(id string) (key []byte, read time.Time) {
 
 // newest reads the keys and returns the one that signs, with its id. The key is nil before the first one is created.
 func (k *keyring) newest(ctx context.Context) (key []byte, id string, err error) {
-	// Before the query, because a key that is added meanwhile may be missing.
+	// Taken before the query, because its result may lack a key that is added meanwhile.
 	began := time.Now()
 	rows, err := k.q.SigningKeys(ctx, k.from)
 	if err != nil {

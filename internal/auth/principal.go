@@ -65,7 +65,7 @@ type Principal struct {
 	until time.Time // when the session or key expires; zero is never
 }
 
-// Via is how the caller speaks.
+// Via returns the kind of client that the caller uses.
 func (p Principal) Via() entry.Via {
 	switch {
 	case p.Browser || p.Agent == "":
@@ -101,11 +101,11 @@ func PrincipalFrom(ctx context.Context) (Principal, error) {
 	return Principal{}, notLoggedIn("nobody is logged in")
 }
 
-// Mark returns what [Auth.Marked] knows a session or an API key by. It is no credential: no door takes it. It is nil for a thread
-// token.
+// Mark returns the text by which [Auth.Marked] identifies a session or an API key. It is not a credential: no door accepts
+// it. It is nil for a thread token.
 func (p Principal) Mark() []byte { return p.hash }
 
-// Session returns by which hash the database knows the session that was shown; nil if no session was shown.
+// Session returns the hash of the shown session, as the database stores it; nil if no session was shown.
 func (p Principal) Session() []byte {
 	if p.Credential != session {
 		return nil
@@ -134,8 +134,8 @@ type claims struct {
 	keyID string // the id of the key that signed the token
 }
 
-// counts returns an error that says why a token with this status is no longer valid; nil if it is. A run's token is refused as
-// one that may do nothing any more: its holder must not ask for another.
+// counts returns an error that says why a token with this status is no longer valid; nil if it is. The error for a run's
+// token says that the run is over, so that its holder does not ask for another token.
 func (c *claims) counts(status string) error {
 	var why string
 	switch status {

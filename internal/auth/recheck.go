@@ -43,10 +43,10 @@ func (a *Auth) While(ctx context.Context, action Action, target Target) (_ conte
 // watchKey is the key of the [watch] in the context of [Auth.While].
 type watchKey struct{}
 
-// StillAllowed waits until it is certain whether the use of [Auth.While] whose context this is was still allowed at a
-// time, which is not in the future, and returns the reason if it was not, or the error of ctx if that ends first. A
-// caller that learns of something and calls it with that time, before it passes the news on, passes on nothing that any
-// server wrote after the permission ended. Without a [Auth.While] it returns nil.
+// StillAllowed waits until it is certain whether ctx, a context of [Auth.While], was still allowed at a time, which
+// must not be in the future. If it was not, it returns the reason, or the error of ctx if that ends first. A caller
+// that receives data and calls it with the time of receipt, before it passes the data on, passes on nothing that any
+// server wrote after the permission ended. For a context without [Auth.While] it returns nil.
 //
 // It usually costs one round trip that all callers of a server share. While a change of the permission is being checked,
 // or the database does not answer, it waits.
@@ -161,7 +161,7 @@ func (l *rechecker) remove(w *watch) {
 	}
 }
 
-// doubt returns a channel that is closed when a watch that is to be checked has been; nil if it need not be.
+// doubt returns a channel that is closed when the pending check of a watch is done; nil if none is pending.
 func (l *rechecker) doubt(w *watch) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,7 +179,7 @@ func (w *watch) settle() {
 	}
 }
 
-// changed checks the watches that depend on these words. When it returns, they are in doubt.
+// changed has the watches checked that depend on these words. When it returns, their checks are pending.
 func (l *rechecker) changed(words []string) {
 	if slices.Contains(words, db.EverythingChanged) {
 		l.schedule(l.watched()...)
@@ -215,7 +215,7 @@ func (l *rechecker) watched() []*watch {
 	return slices.Collect(maps.Keys(l.watches))
 }
 
-// schedule has watches checked soon, by the running goroutine if there is one.
+// schedule makes the running goroutine, or a new one, check watches soon.
 func (l *rechecker) schedule(watches ...*watch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,7 +254,7 @@ func (l *rechecker) run() {
 		}
 		l.mu.Lock()
 		for _, w := range due {
-			if _, again := l.due[w]; !again { // otherwise it changed during the check
+			if _, again := l.due[w]; !again { // otherwise another change came during the check
 				w.settle()
 			}
 		}
@@ -296,7 +296,7 @@ func (a *Auth) allowedFromMemory(w *watch) bool {
 }
 
 // recheck looks up the credentials and memberships of all watches in at most three round trips. It returns a function
-// with what [Auth.Authenticate] and [Auth.Authorize] would answer for each watch.
+// that gives the answer of [Auth.Authenticate] and [Auth.Authorize] for each watch.
 func (a *Auth) recheck(ctx context.Context, from query.DBTX, watches []*watch) (refuse func(*watch) error, err error) {
 	// Each credential and membership is looked up once, under its index, because many watches share them.
 	byHash, byToken, byMembership := map[string]int{}, map[string]int{}, map[membershipKey]int{}

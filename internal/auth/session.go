@@ -17,9 +17,9 @@ type Session struct {
 	// Client is the program, as it calls itself. It must not be trusted.
 	Client    string
 	CreatedAt time.Time
-	// LastUsedAt is zero if it is not known.
+	// LastUsedAt is zero if the last use is not known.
 	LastUsedAt, ExpiresAt time.Time
-	// Current reports that p showed it.
+	// Current reports that p showed this session.
 	Current bool
 }
 
@@ -39,8 +39,8 @@ func (a *Auth) Sessions(ctx context.Context, p Principal) (list []Session, err e
 	return list, err
 }
 
-// RevokeSession ends the session of p's agent with an id or, if id is empty, all but the one that p showed. It returns how many
-// ended. What they have open ends, too: see [Auth.While].
+// RevokeSession ends the session of p's agent with an id or, if id is empty, all but the one that p showed. It returns how
+// many ended. Their open connections end, too: see [Auth.While].
 func (a *Auth) RevokeSession(ctx context.Context, p Principal, id string) (n int64, err error) {
 	err = a.db.In(ctx, db.Scope{Agent: p.Agent}, func(tx pgx.Tx) error {
 		if id != "" {
@@ -53,7 +53,8 @@ func (a *Auth) RevokeSession(ctx context.Context, p Principal, id string) (n int
 	return n, err
 }
 
-// The names that browsers have in User-Agent headers, and what people call them. Most claim to be others, too, which come later.
+// The names of browsers in User-Agent headers, and those that people use. Most browsers claim to be others, too, so those
+// come later.
 var (
 	browsers = [][2]string{{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"HeadlessChrome/", "Chrome"}, {"Chrome/", "Chrome"}, {"CriOS/", "Chrome"}, {"FxiOS/", "Firefox"}, {"Safari/", "Safari"}}
 	systems  = [][2]string{{"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Android", "Android"}, {"Windows", "Windows"}, {"Mac OS X", "macOS"}, {"CrOS", "ChromeOS"}, {"Linux", "Linux"}}

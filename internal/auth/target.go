@@ -18,7 +18,7 @@ const (
 	CallModel
 	// Write: run something on the target, change it or delete it.
 	Write
-	// Own: change the house or its members.
+	// Own: do what only owners may, such as changing the house.
 	Own
 	// CreateCredential: create one's own credential for the target.
 	CreateCredential
@@ -30,13 +30,13 @@ const (
 	Invite
 	// Leave: stop being a member.
 	Leave
-	// Govern: change who is in it, and as what.
+	// Govern: change members and their roles, or delete the house.
 	Govern
 )
 
 // requirements are what an action requires besides membership of the house.
 var requirements = map[Action]struct {
-	// scope is the scope with which a thread token may do it. Without one, no token may.
+	// scope is the scope that a thread token needs for the action. Without one, no token may do it.
 	scope string
 	// owner: only an owner of the house may do it.
 	owner bool
@@ -61,7 +61,7 @@ var requirements = map[Action]struct {
 	Govern: {unlimited: true, owner: true},
 }
 
-// Target is what an action is done to: [Account], [House], [Thread], [Environment], [Sandbox], [Artifact] or [Key].
+// Target is the object of an action: [Account], [House], [Thread], [Environment], [Sandbox], [Artifact] or [Key].
 type Target struct{ kind, id string }
 
 // Account is the agent's own account: their houses and how they log in. Its scope names a house only if the credential

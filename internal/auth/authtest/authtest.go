@@ -25,7 +25,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Principals are the columns of a table, in order.
+// Principals are the columns of a permission table, in order.
 //
 //	nobody     no credential
 //	unknown    a credential that does not exist, or that somebody forged
@@ -177,7 +177,7 @@ func (c *Cast) Token(t testing.TB, thread string, scopes ...string) string {
 // Credential returns a credential for a request about a thread of the house.
 type Credential func(t testing.TB, thread string) string
 
-// Credentials returns the credentials of a principal by their names. The same must hold for all of them.
+// Credentials returns the credentials of a principal by their names. All of them must have the same permissions.
 func (c *Cast) Credentials(t testing.TB, principal string) map[string]Credential {
 	t.Helper()
 	is := func(credential string) Credential { return func(testing.TB, string) string { return credential } }
