@@ -53,8 +53,8 @@ type fairPilot struct {
 	machineGone time.Duration
 
 	mu sync.Mutex
-	// unsure are jobs that this server may have taken: the database did not confirm the commit. If they were forgotten, they
-	// would count as running here, and nobody would run them.
+	// unsure are jobs that this server may have taken: the database did not confirm the commit. Without this list they could
+	// count as running here although nobody runs them.
 	unsure []int64
 }
 

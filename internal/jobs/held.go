@@ -39,7 +39,7 @@ func heldTx(ctx context.Context, tx pgx.Tx, server string, jobs []int64) ([]int6
 // leaveLost ends this server's work on jobs that were queued again because it counted as dead, if their kinds say so.
 func (j *Jobs) leaveLost(ctx context.Context, server Server) {
 	if !j.started.Load() {
-		return // it works on nothing yet
+		return // this server works on no job yet
 	}
 	for name, k := range j.kinds {
 		working := k.working.jobs()

@@ -33,7 +33,7 @@ func (j *Job[A]) Continued() bool { return len(j.row.AttemptedBy) > 1 }
 func (j *Job[A]) Cancelled() bool {
 	var n struct {
 		Cancelled bool `json:"cancelled"`
-		// At is the library's own mark, which a server that was killed may not have seen.
+		// At is set by the library. A killed server may not have seen it.
 		At time.Time `json:"cancel_attempted_at"`
 	}
 	j.Note(&n)
@@ -108,7 +108,7 @@ func (j *Job[A]) PostponeTx(ctx context.Context, tx pgx.Tx, until time.Time) err
 }
 
 // AwaitEnd waits until another server has ended the job, or ctx ends. If this server's worker returned earlier, the queue
-// would take that for the end of the job.
+// would consider the job ended.
 func (j *Job[A]) AwaitEnd(ctx context.Context) {
 	for tick := time.Tick(time.Second); ctx.Err() == nil; <-tick {
 		var over bool

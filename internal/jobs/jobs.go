@@ -3,8 +3,8 @@
 //
 // A job is queued in the transaction that records the request for it. A worker on some server runs it. If a server
 // dies, another one, or its own next start, notices and continues its jobs (sweep.go). A server that was only cut off
-// leaves those jobs alone when it is back (held.go). What a job does, and what must not be done twice, is up to its
-// kind.
+// leaves those jobs alone when it is back (held.go). The kind of a job defines its work, and how repeating it is made
+// harmless.
 //
 // Jobs are taken fairly (fair.go): persons take turns, and so do the houses of a person and the threads of a house, each
 // within its limits. A part of every server's workers is reserved for persons with nothing running. The queue's rows are
@@ -15,8 +15,8 @@
 // server a polling loop per house, and shares nothing between threads. Snoozing jobs over a limit delays them by the
 // snooze and wakes them in no fair order. A table of our own, from which jobs are queued when they may run, must know
 // the servers' free capacity and duplicates the record of what runs. So only the choice of the next jobs is ours. River
-// has an extension point for that, its pilot, without a promise to keep it. A server whose pilot river does not use
-// does not start (errNotFair), and tests name the version of river for which our assumptions were checked.
+// has an extension point for that, its pilot, but does not promise to keep it. If river does not use our pilot, the
+// server does not start (errNotFair). Tests name the version of river with which our assumptions were checked.
 //
 // Sweeps and periodic tasks have a queue and workers of their own.
 package jobs
@@ -36,7 +36,7 @@ import (
 )
 
 const (
-	// maxJobTime is longer than any job may run, so that the queue does not take a running job for stuck.
+	// maxJobTime is longer than any job may run, so that the queue does not consider a running job stuck.
 	maxJobTime = 25 * time.Hour
 	// resultTimeout is how long a stopping server tries to write the results of its jobs. Without a limit, an unreachable
 	// database would keep the server from stopping.
@@ -92,8 +92,8 @@ type Jobs struct {
 	cancelResults context.CancelFunc
 }
 
-// Results returns the context in which workers write the results of jobs: it ends when this server can no longer wait
-// for that, and not when a job is cancelled or the server stops.
+// Results returns the context in which workers write the results of jobs. It does not end when a job is cancelled or
+// the server stops, but only when this server can wait no longer for the results.
 func (j *Jobs) Results() context.Context { return j.results }
 
 // Lasting returns a context with the values of ctx that ends with [Jobs.Results].
@@ -112,8 +112,8 @@ func (j *Jobs) LockGrace() time.Duration { return j.config.LockGrace }
 // OnSweep makes the sweeps of this server call f, too. It must be called before [Jobs.Start].
 func (j *Jobs) OnSweep(f func(context.Context) error) { j.sweeps = append(j.sweeps, f) }
 
-// kind returns a kind by its name. The jobs of a kind that only another version of this program knows are run again, in case
-// a server of that version is there.
+// kind returns a kind by its name. A job of a kind that only another version of this program knows is run again, in case a
+// server of that version takes it.
 func (j *Jobs) kind(name string) *registered {
 	if k, ok := j.kinds[name]; ok {
 		return k

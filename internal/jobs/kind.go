@@ -12,7 +12,7 @@ import (
 //
 //	queued       it waits for a worker of its queue, in fair order if its queue has limits.
 //	running      a server works on it. If only another machine can do it, the server queues it again for that machine.
-//	interrupted  its server died or stopped. It is queued again, and its note says what had begun.
+//	interrupted  its server died or stopped. It is queued again, and its note says how far it was.
 //	ended        the server that ends it records the result in the same transaction. It does not end again.
 type Kind[A Args] struct {
 	// Queue is the name of its queue.
@@ -23,10 +23,10 @@ type Kind[A Args] struct {
 	Unique bool
 	// Timeout limits the work on a job. Defaults to no limit: the work sets its own.
 	Timeout time.Duration
-	// Adopted: a job whose server died is continued by the next server, which begins nothing again. It does not count as an
-	// attempt. By default the job is run again, as often as Attempts allows, because that is harmless.
+	// Adopted: if a job's server dies, the next one continues the job instead of starting it again, and that does not count
+	// as an attempt. By default the job is run again, as often as Attempts allows, because that is harmless.
 	Adopted bool
-	// LeavesLost: a server that finds that another one has taken over a job stops working on it. By default both
+	// LeavesLost: a server stops working on a job when it finds that another one has taken it over. By default both
 	// continue, because that is harmless.
 	LeavesLost bool
 	// Work works on a job, until it has ended or ctx ends. If it returns nil, the job ends, unless Work has ended it.

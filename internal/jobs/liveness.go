@@ -57,7 +57,7 @@ func (s Server) GoneTx(ctx context.Context, tx pgx.Tx) (gone bool, err error) {
 	return gone, err
 }
 
-// startLiveness takes a new lock, and takes it again whenever its connection is lost. Then it calls regained.
+// startLiveness takes a new lock, and takes it again whenever its connection is lost. After a loss, it calls regained.
 func startLiveness(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger, regained func(context.Context, Server)) (*liveness, error) {
 	var random [8]byte
 	rand.Read(random[:])
@@ -96,7 +96,7 @@ func (l *liveness) lock(ctx context.Context) (*pgx.Conn, error) {
 func (l *liveness) hold(ctx context.Context, conn *pgx.Conn, logger *slog.Logger) {
 	for ctx.Err() == nil {
 		if conn != nil {
-			_, _ = conn.WaitForNotification(ctx) // nobody sends any: it returns when the connection has ended
+			_, _ = conn.WaitForNotification(ctx) // nobody sends notifications here, so it returns only when the connection has ended
 			conn.Close(context.WithoutCancel(ctx))
 		}
 		if ctx.Err() != nil {

@@ -35,9 +35,9 @@ type Queue struct {
 // together. houses.belongs_to names the person to whom a house belongs: the first person to join among its owners. That is
 // its creator, as long as the creator is an owner.
 type Limits struct {
-	// ThreadRunning, HouseRunning and PersonRunning are how many may run at once.
+	// ThreadRunning, HouseRunning and PersonRunning limit how many run at once.
 	ThreadRunning, HouseRunning, PersonRunning int
-	// ThreadWaiting, HouseWaiting and PersonWaiting are how many more may wait. Whoever queues the jobs keeps to them.
+	// ThreadWaiting, HouseWaiting and PersonWaiting limit how many more wait. The code that queues the jobs enforces them.
 	ThreadWaiting, HouseWaiting, PersonWaiting int
 }
 
@@ -59,8 +59,8 @@ func (l Limits) Or(other Limits) Limits {
 // its person.
 type Load struct {
 	Person, House, Thread int
-	// Admitted is the number of the house's jobs that the limits of their threads allow to run. A job does not wait for
-	// the other jobs, because these do not use the house's limit.
+	// Admitted is the number of the house's jobs that the limits of their threads allow to run. Jobs beyond those do not
+	// count towards the house's limit, so no job waits for them.
 	Admitted int
 }
 

@@ -12,7 +12,7 @@ import (
 // Args are the arguments of a job: a struct that JSON can hold. The arguments named house and thread say whose job it
 // is.
 type Args interface {
-	// Kind returns the name of the job's kind. Names are stored, so a name is never used for something else.
+	// Kind returns the name of the job's kind. Names are stored, so a name must never be reused for another kind.
 	Kind() string
 }
 

@@ -23,7 +23,7 @@ const traceKey = "traceparent"
 
 // Options say how to queue a job.
 type Options struct {
-	// Due is when it may run. Defaults to the zero time: at once.
+	// Due is when the job may run. Defaults to the zero time: at once.
 	Due time.Time
 	// Machine is the machine whose servers must run it. Defaults to "": any server may.
 	Machine string
@@ -208,7 +208,7 @@ func (j *Jobs) CancelTx(ctx context.Context, tx pgx.Tx, id int64) (ended bool, e
 		return false, err
 	}
 	if server, taken := (Row{row}).Server(); taken && row.State == rivertype.JobStateRunning {
-		// The queue notifies its servers too, but one that stops, and waits for its jobs, checks only once a minute.
+		// The queue notifies its servers too, but a server that is stopping and waits for its jobs checks only once a minute.
 		err = j.notifyTx(ctx, tx, server, notice{Cancel: id})
 	}
 	return row.State == rivertype.JobStateCancelled, err
@@ -233,8 +233,8 @@ func (j *Jobs) RescheduleTx(ctx context.Context, tx pgx.Tx, kind, argument, valu
 }
 
 // ReplaceTx ends the running job of a kind with an argument, and queues a new one, due at a time, in its place. The
-// worker of the old job must return nil. The same job cannot be reused: the queue reports ends by job id, a moment
-// later, and would end a job that had started again.
+// worker of the old job must return nil. The old job cannot be reused: the queue records ends by job id, a moment
+// later, and would end it after it had started again.
 func (j *Jobs) ReplaceTx(ctx context.Context, tx pgx.Tx, args Args, argument, value string, due time.Time) error {
 	_, err := tx.Exec(ctx, `
 		update `+db.JobSchema+`.river_job set state = 'completed', finalized_at = now(), unique_key = null
@@ -312,7 +312,7 @@ func (j *Jobs) UnbindTx(ctx context.Context, tx pgx.Tx, house, machine string, t
 	return err
 }
 
-// DeleteOfHouseTx deletes the jobs of a house that nobody works on, but for one.
+// DeleteOfHouseTx deletes the jobs of a house that no server works on, except one.
 func (j *Jobs) DeleteOfHouseTx(ctx context.Context, tx pgx.Tx, house string, but int64) error {
 	_, err := tx.Exec(ctx, "delete from "+db.JobSchema+".river_job where args->>'house' = $1 and state <> 'running' and id <> $2", house, but)
 	return err
@@ -327,7 +327,7 @@ type Count struct {
 }
 
 // Count counts the jobs that wait or run, and those that failed for good and are still recorded. For the given kinds,
-// it includes the counts of waiting and running jobs even if they are zero.
+// it also returns zero counts of waiting and running jobs.
 func (j *Jobs) Count(ctx context.Context, kinds ...string) ([]Count, error) {
 	rows, err := j.db.Pool().Query(ctx, `
 		select kind, case when state in ('available', 'scheduled', 'pending') then 'queued' when state = 'discarded' then 'failed' else state::text end, count(*),

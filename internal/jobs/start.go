@@ -42,7 +42,7 @@ func (j *Jobs) Start(ctx context.Context) error {
 	if err := j.startNotices(ctx); err != nil {
 		return err
 	}
-	// The queue runs until it is stopped. With the context of the start, it would stop when the start has ended.
+	// The queue runs until it is stopped. With the caller's context, it would stop as soon as that ends.
 	err := j.river.Start(context.WithoutCancel(ctx))
 	if err == nil {
 		// Sweep again, because the database may need a moment to notice that a killed server is gone.

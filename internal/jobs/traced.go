@@ -9,7 +9,7 @@ import (
 )
 
 // traced begins the span of the work on a job. It follows from the span that queued the job, on whichever server. Sweeps
-// and periodic tasks have no span: nobody asked for them.
+// and periodic tasks have no span, because no request caused them.
 func (j *Jobs) traced(ctx context.Context, row *rivertype.JobRow) (context.Context, trace.Span) {
 	if j.config.Tracer == nil || row.Queue == maintenance {
 		return ctx, trace.Span{}

@@ -21,7 +21,7 @@ func (w *working) begin(ctx context.Context, job int64) (_ context.Context, end 
 	this := workerOf{make(chan struct{}), cancel}
 	if earlier, there := w.byJob.LoadOrStore(job, this); there {
 		cancel(nil)
-		// The queue knows only the later worker, so a cancellation is passed on.
+		// The queue knows only the later worker, so that one passes a cancellation on.
 		stop := context.AfterFunc(ctx, func() { earlier.(workerOf).cancel(context.Cause(ctx)) })
 		<-earlier.(workerOf).over
 		stop()
