@@ -29,7 +29,7 @@ const (
 	Refused Outcome = "refused"
 	// Broken: the provider broke off within its answer, or was silent.
 	Broken Outcome = "broken"
-	// Left: the agent left, or lost its permission, before the answer ended.
+	// Left: the agent disconnected, or lost its permission, before the answer ended.
 	Left Outcome = "left"
 )
 
@@ -52,8 +52,8 @@ func (c Call) Well() bool { return c.Outcome == OK && c.Stop != entry.PiError }
 // Usage is the usage of the ended calls of a run.
 type Usage struct {
 	model.Usage
-	// CostMicros is their cost, in millionths of a US dollar. CostUnknown reports that it lacks some calls, because the price
-	// of their model is unknown.
+	// CostMicros is their cost, in millionths of a US dollar. CostUnknown reports that it leaves out calls of models whose
+	// price is unknown.
 	CostMicros  int64
 	CostUnknown bool
 	Calls       int64
@@ -74,7 +74,7 @@ func UsageTx(ctx context.Context, tx pgx.Tx, house, thread string, epochs ...int
 }
 
 // LastTx returns the call that a run began last; nil if the run has made none. If ref is not empty, only calls of that model
-// count, because agents also ask small models about side issues.
+// count, because agents also ask small models for minor tasks.
 func LastTx(ctx context.Context, tx pgx.Tx, house, thread string, epoch int64, ref string) (*Call, error) {
 	last, err := queries.LastRunCall(ctx, tx, query.LastRunCallParams{HouseID: house, ThreadID: thread, Epoch: epoch, Model: ref})
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -4,8 +4,8 @@
 //
 // The gateway forwards requests and answers unchanged (pass.go). It parses a request only to find its model
 // (head.go), and reads the usage from an answer while it forwards it. The cost of calls counts in the same limits as
-// the cost of bots' turns, and is recorded for each run (account.go). Errors of the gateway have the shape of the
-// agent's dialect, and a status at which agents stop if a retry is useless (refuse.go).
+// bots' turns, and is recorded for each run (account.go). Errors of the gateway have the shape of the agent's dialect,
+// and a status at which agents stop if a retry is useless (refuse.go).
 //
 // The rule to remember: an agent may send anything, and so may a provider. Neither can make the gateway send a key to
 // another address, request another path, or hold more memory than is accounted for.

@@ -99,7 +99,7 @@ func eachField(text []byte, f func(name string, value []byte) bool) bool {
 	return blank(text, at+1) == len(text)
 }
 
-// blank returns where the white space that begins at a position ends.
+// blank returns the end of the white space that begins at a position.
 func blank(text []byte, at int) int {
 	for at < len(text) && strings.IndexByte(" \t\r\n", text[at]) >= 0 {
 		at++
@@ -107,7 +107,7 @@ func blank(text []byte, at int) int {
 	return at
 }
 
-// skip returns where the JSON value that begins at a position ends, or the end of the text if the value is incomplete.
+// skip returns the end of the JSON value that begins at a position, or the end of the text if the value is incomplete.
 func skip(text []byte, at int) int {
 	for depth := 0; at < len(text); {
 		switch c := text[at]; {
@@ -135,7 +135,7 @@ func skip(text []byte, at int) int {
 	return len(text)
 }
 
-// skipString returns where the string that begins at a position ends.
+// skipString returns the end of the string that begins at a position.
 func skipString(text []byte, at int) int {
 	for at++; ; {
 		n := bytes.IndexByte(text[at:], '"')

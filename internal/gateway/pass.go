@@ -96,7 +96,7 @@ func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, at route, a *ac
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	control := http.NewResponseController(w)
-	if err := control.Flush(); err != nil { // the headers show that the model has begun
+	if err := control.Flush(); err != nil { // so that the agent sees at once that the model has begun
 		outcome = Left
 		return nil
 	}
@@ -115,8 +115,8 @@ func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, at route, a *ac
 	panic(http.ErrAbortHandler)
 }
 
-// dropped are the headers that are not forwarded: those of requests that are for the gateway itself or say who pays,
-// and those of answers that are between the provider and its own client.
+// dropped are the headers that are not forwarded. In requests, those are meant for the gateway itself or say who pays;
+// in answers, they are between the provider and its own client, which is the gateway.
 var dropped = []string{
 	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 	"Authorization", "X-Api-Key", "X-Goog-Api-Key", "X-Goog-User-Project", "Openai-Organization", "Openai-Project", "Cookie", "Set-Cookie", "Host", "Content-Length",
