@@ -50,7 +50,7 @@ func newAttachment(c entry.Command, out *output, continued bool) *attachment {
 	return a
 }
 
-// receives removes from the command's output the secrets that the command receives. It must be called before the first
+// receives makes the attachment redact the secrets that the command receives. It must be called before the first
 // output.
 func (a *attachment) receives(r secret.Received) {
 	a.out.redact(r.Redactor)
@@ -78,7 +78,7 @@ type attachments struct {
 	changed chan struct{} // closed when an attachment is added
 }
 
-// add adds an attachment until remove is called. The key must be unused, because remove removes whatever has it.
+// add adds an attachment until remove is called. The key must be unused, because remove removes any attachment with it.
 func (a *attachments) add(key attachmentKey, to *attachment) (remove func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -63,8 +63,8 @@ func (w *work) adopt(ctx context.Context) (on string, got sandbox.Result, err er
 	return from.Sandbox, got, err
 }
 
-// reach returns the sandbox in which an earlier server launched the command. It does so even for a cancelled command, which
-// may still be running.
+// reach returns the sandbox in which an earlier server launched the command. It returns it even for a cancelled command,
+// which may still be running.
 func (w *work) reach(id string) (p sandbox.Handle, l sandbox.Launcher, err error) {
 	ctx := w.config.Jobs.Results()
 	err = db.Persist(ctx, func() (err error) {
@@ -88,7 +88,7 @@ func (w *work) reach(id string) (p sandbox.Handle, l sandbox.Launcher, err error
 }
 
 // attend launches the command unless it was already launched, and follows it until it has ended or is handed over. If the
-// error is a fault, the command did not begin.
+// error is a [fault.Error], the command did not begin.
 //
 // The limit applies twice: to the start in the sandbox, which includes starting the sandbox if it was stopped, and to the
 // command from its start on. Creating or building a sandbox happens before and does not count.

@@ -17,14 +17,14 @@ var (
 // does.
 type call struct {
 	Thread, Command string
-	// Keys belong to a writer, except for the position.
+	// Keys are a writer's, except for the position.
 	Keys
 	// Writes means that a writer calls.
 	Writes bool `json:",omitempty"`
 	Reader      // a reader's
-	// Peeks means that the caller is neither: it asks for the output so far, from a position on.
+	// Peeks means that the caller neither reads nor writes: it asks for the output so far, from a position on.
 	Peeks bool `json:",omitempty"`
-	// Wait is how long it may wait for output or for room.
+	// Wait is how long the call may wait for output or for space.
 	Wait time.Duration
 }
 

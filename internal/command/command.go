@@ -1,13 +1,13 @@
 // Package command runs commands: lines of shell in the sandboxes of threads.
 //
 // A command is an entry and a job, written in one transaction (request.go). A worker runs it in its thread's sandbox and
-// writes its result (run.go). Nothing is ever run twice: a command that is still running, or has ended meanwhile, is
-// followed by the next server (attend.go, follow.go), and if a command was ended with its server, the log says so.
+// writes its result (run.go). No command ever runs twice: if its server dies, the next one follows the command, which is
+// still running or has ended meanwhile (attend.go, follow.go). If a command ended with its server, the log says so.
 //
-// A command's output goes to three places: the live output of its entry and its result (output.go), an artifact if the result
-// does not hold all of it (spool.go, keep.go), and the program that requested it, if there is one (attachment.go, feed.go,
-// input.go), whichever server that program asks (serve.go). refusal.go reports the hosts that it was not allowed to
-// reach.
+// A command's output goes to three places: the live output of its entry and its result (output.go), an artifact if the
+// result does not hold all of it (spool.go, keep.go), and the program that requested it, if there is one (attachment.go,
+// feed.go, input.go), whichever server that program asks (serve.go). refusal.go reports the hosts that a command was not
+// allowed to reach.
 package command
 
 import (
@@ -57,7 +57,8 @@ type Config struct {
 	// the sandbox keeps it for the next server too. Beyond the limit, only the beginning of an output is kept. Defaults to
 	// [DefaultSpoolSize].
 	SpoolSize int64
-	// Provide puts what a command needs into its sandbox, before the command begins there. Defaults to nil: nothing.
+	// Provide copies the files that a command needs into its sandbox, before the command begins there. Defaults to nil:
+	// nothing.
 	Provide func(ctx context.Context, scope db.Scope, in sandbox.Handle, c entry.Command) error
 	// End makes a server that stops end its running commands. By default, those that can outlive this server are left to the
 	// next one.

@@ -20,7 +20,7 @@ func (p *presence) begin() { p.calls++ }
 
 func (p *presence) end() { p.calls--; p.last = time.Now() }
 
-// absentIn returns how much longer nobody may call before limit is exceeded; zero or less if it is exceeded.
+// absentIn returns the time that remains until nobody has called for limit; zero or less if it has passed.
 func (p *presence) absentIn(limit time.Duration) time.Duration {
 	if p.calls > 0 {
 		return limit

@@ -28,7 +28,7 @@ func (w *work) exec(ctx context.Context, p sandbox.Handle, cmd sandbox.Command) 
 	if in != nil {
 		cmd.Stdin = completeInput{in.reader(over), end, over.Done()}
 	}
-	cmd.Complete, cmd.Input = false, false // these are for Launch; here Stdout and Stdin do the same
+	cmd.Complete, cmd.Input = false, false // only Launch needs these; here Stdout and Stdin do the same
 	got, err := p.Exec(running, cmd)
 	stop()
 	if in != nil {
@@ -43,7 +43,7 @@ func (w *work) exec(ctx context.Context, p sandbox.Handle, cmd sandbox.Command) 
 		in.close()
 	}
 	if err == nil && w.to.feed != nil {
-		_ = w.to.feed.close(ctx) // must not fail the command: a reader that was too slow gets an error itself
+		_ = w.to.feed.close(ctx) // an error must not fail the command: a reader that was too slow gets the error itself
 	}
 	return got, err
 }
@@ -62,7 +62,8 @@ func (w feedWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// completeInput is input that ends the command if it is interrupted, so that the command never takes a part for all of it.
+// completeInput ends the command if its input is interrupted, so that the command never mistakes a part of the input for
+// all of it.
 type completeInput struct {
 	io.Reader
 	end  context.CancelCauseFunc

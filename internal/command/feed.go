@@ -85,12 +85,12 @@ type feed struct {
 	hurry    bool       // the command was ended, so a reader that stops reading delays nobody
 	lost     bool       // unread output was dropped, and later output is dropped too
 	left     bool       // another server continues the command
-	reader   string     // the last one that joined, if any
+	reader   string     // the reader that joined last, if any
 	presence presence
 
-	// redacted remove secrets from the two channels; nil if there is nothing to remove.
+	// redacted redacts the two channels; nil if there are no secrets.
 	redacted [2]*secret.Stream
-	// back is the output that redacted hold back.
+	// back is the output that redacted holds back.
 	back heldBack
 }
 
@@ -112,14 +112,14 @@ func (f *feed) redact(r *secret.Redactor) {
 		channel := Channel(i)
 		f.redacted[i] = r.Live(func(p []byte) {
 			next, ctx := f.back.passed(channel, len(p))
-			_ = f.put(ctx, channel, p, next) // the error is that ctx has ended, which the writer notices
+			_ = f.put(ctx, channel, p, next) // the only error is that ctx has ended, which the writer notices
 		})
 	}
 }
 
 // gap reports that the next n bytes are unknown. They are lost unless the reader has them.
 func (f *feed) gap(ctx context.Context, n int64) {
-	_ = f.flush(ctx) // what is lost with ctx is lost anyway
+	_ = f.flush(ctx) // if ctx has ended, this output is lost anyway
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.end += n; f.end > f.base {
@@ -165,7 +165,7 @@ func (f *feed) write(ctx context.Context, channel Channel, data []byte, next int
 	return context.Cause(ctx)
 }
 
-// flush adds what is held back.
+// flush adds the output that is held back.
 func (f *feed) flush(ctx context.Context) error {
 	for _, s := range f.redacted {
 		if s != nil {
@@ -175,7 +175,7 @@ func (f *feed) flush(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// put adds output as it is.
+// put adds redacted output.
 func (f *feed) put(ctx context.Context, channel Channel, data []byte, next int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,7 +214,8 @@ func (f *feed) read(ctx context.Context, as Reader, position int64, deadline tim
 		f.reader = as.ID // the reader joined at an earlier server
 	}
 	if as.Intent == Join {
-		// It starts where the other reader is, and output that was lost for that one does not end this one.
+		// The new reader starts at the position of the previous one. Output that the previous one lost does not end the new
+		// one.
 		position, f.lost, f.reader = f.base, false, as.ID
 		f.notify()
 	}
@@ -343,7 +344,8 @@ func (f *feed) printed() int64 {
 	return f.end
 }
 
-// released returns the position before which the record is not needed, and a channel that is closed when it may change.
+// released returns the position before which the record is no longer needed, and a channel that is closed when the
+// position may change.
 func (f *feed) released() (int64, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -357,7 +359,7 @@ type heldBack struct {
 	last   int64 // the position in the record after the last write
 }
 
-// heldWrite is a write of which left bytes are held back. In the record it is after one position, and before next.
+// heldWrite is a write of which left bytes are held back. In the record it lies between after and next.
 type heldWrite struct {
 	ctx         context.Context
 	left        int

@@ -32,7 +32,7 @@ type following struct {
 	leave context.CancelCauseFunc
 	pace  *pace
 
-	// The record so far.
+	// These describe the record so far.
 	began, boxEnded bool
 	start, exit     time.Time
 	got             sandbox.Result
@@ -136,7 +136,7 @@ func (f *following) record(r sandbox.Record) error {
 			f.to.feed.gap(f.ctx, r.Dropped)
 		}
 	case sandbox.RecordExit:
-		f.config.Output.Ask(f.job.Args.House) // for its result to be written
+		f.config.Output.Ask(f.job.Args.House) // for the time to write its result
 		f.exit, f.got.ExitCode, f.got.OutOfMemory, f.boxEnded = r.Time, r.ExitCode, r.OutOfMemory, r.BoxEnded
 		if f.began {
 			f.got.Duration = max(r.Time.Sub(f.start), 0)
@@ -184,8 +184,8 @@ func (f *following) release() {
 // ended early.
 func (f *following) pass() error {
 	in := f.to.input
-	// An earlier server may have passed on a part of it, and the part in that server's memory is lost. The command would take
-	// the rest for the whole input.
+	// An earlier server may have passed on a part of the input, and lost another part with its memory. The command would
+	// mistake the rest for the whole input.
 	if f.job.Continued() && f.note.Begun != nil && f.command.Terminal == nil {
 		if !f.note.InputEnded {
 			return errInputCut

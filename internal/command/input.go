@@ -36,7 +36,7 @@ type Writing struct {
 const inputSize = 256 << 10
 
 var (
-	// errInputCut is the error for input that ended early. It is not [io.EOF], because the command must not take a part
+	// errInputCut is the error for input that ended early. It is not [io.EOF], because the command must not mistake a part
 	// of the input for all of it.
 	errInputCut = errors.New("the command's input was interrupted")
 	// errEndNotAccepted is the error for the end of an input while no server accepts it. Without it, a writer that has
@@ -50,15 +50,15 @@ type input struct {
 	pending  []byte // accepted but not read
 	taken    int64  // the position up to which input was accepted
 	given    int64  // the position up to which it was read
-	begun    bool   // a command reads it; before, nothing is accepted, because another server may get to run the command
+	begun    bool   // a command reads the input; before that nothing is accepted, because another server may run the command
 	ended    bool   // everything was accepted
 	closed   bool   // the command reads no more
 	left     bool   // this server no longer works on the command
 	presence presence
 
 	// terminal means that it is the keyboard of a terminal, which loses keys if its server is killed. kept means that it
-	// waits for a writer indefinitely. unknown means that an earlier server accepted input up to a position that this one
-	// does not know.
+	// waits indefinitely for a writer. unknown means that this server does not know up to which position an earlier one
+	// accepted input.
 	terminal, kept, unknown bool
 }
 
@@ -66,8 +66,8 @@ func newInput() *input {
 	return &input{condition: newCondition(), presence: presence{last: time.Now()}}
 }
 
-// write accepts as much input as there is room for. It skips input that was accepted before, because a writer repeats a call
-// whose reply it did not get. It waits for room until the deadline. Without data it only records the call.
+// write accepts as much input as there is space for. It skips input that was accepted before, because a writer repeats a
+// call whose reply it did not get. It waits for room until the deadline. Without data it only records the call.
 func (i *input) write(ctx context.Context, k Keys, deadline time.Time) (Writing, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -106,7 +106,7 @@ func (i *input) write(ctx context.Context, k Keys, deadline time.Time) (Writing,
 	}
 }
 
-// typed returns keys at a position of this server. Callers hold i.mu.
+// typed returns keys with their position as this server counts it. Callers hold i.mu.
 func (i *input) typed(k Keys) Keys {
 	k.End = false // a terminal has no end
 	switch {
@@ -167,7 +167,7 @@ func (r inputReader) Read(p []byte) (int, error) {
 	}
 }
 
-// untouched reports whether nothing was read, so that another command can still get all of it.
+// untouched reports whether nobody has read from the input, so that another command can still get all of it.
 func (i *input) untouched() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

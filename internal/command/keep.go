@@ -30,7 +30,7 @@ var (
 	// errAlreadyEnded reports that a command's result is already in the log. It rolls back the artifact, to which no
 	// result would refer.
 	errAlreadyEnded = errors.New("another server has written this command's result")
-	// errNotKept reports that an artifact was refused, which no retry changes.
+	// errNotKept reports that an artifact was refused. A retry would not help.
 	errNotKept = errors.New("the artifact is refused")
 )
 

@@ -3,7 +3,7 @@ package command
 import "errors"
 
 const (
-	// exitNotBegun is the exit code of a command whose server was killed just before it began. Other commands may
+	// exitNotBegun is the exit code of a command whose server was killed just before the command began. Other commands may
 	// return it too.
 	exitNotBegun = 125
 	// exitTimedOut is the exit code of a command that reached its time limit.
@@ -18,7 +18,7 @@ var (
 	// errSandboxEnded reports that the sandbox of a command ended while it ran. The server that started the command reports
 	// it as killed.
 	errSandboxEnded = errors.New("the sandbox ended while the command was running")
-	// errOutcomeUnknown reports that it is unknown what happened to a command that may have begun.
+	// errOutcomeUnknown reports that a command may have begun, but that nobody knows what became of it.
 	errOutcomeUnknown = errors.New("the outcome of the command is unknown")
 	// errTimedOut reports that a command reached its time limit.
 	errTimedOut = errors.New("timed out")
@@ -35,7 +35,7 @@ const (
 	// inputCut is the error of a command whose input ended early. The end of the input would have told it that the
 	// input was complete.
 	inputCut = "the command's input ended early because its writer or its server was gone, so the command was ended; run it again"
-	// hungUp is the error of a command whose terminal nobody was connected to.
+	// hungUp is the error of a command that ended because nobody was connected to its terminal.
 	hungUp = "nobody was connected to the command's terminal for a minute, so the command was ended"
 	// outcomeUnknown is the error of a command whose end is unknown.
 	outcomeUnknown = "it is not known how the command ended, or whether it began; check its effects before you run it again"

@@ -14,8 +14,8 @@ import (
 const (
 	// publishEvery is the time between two live pieces: short enough to look live, long enough to cost little.
 	publishEvery = 50 * time.Millisecond
-	// publishMost is the size of the largest live piece: an output that fits into the result is published completely. If
-	// output is faster, watchers see only its end.
+	// publishMost is the size of the largest live piece. An output that fits into the result is published completely; of
+	// faster output, watchers see only the end of each piece.
 	publishMost = keepHead + keepTail
 )
 
@@ -35,7 +35,7 @@ type output struct {
 	headEnded bool   // later output does not follow head directly, because some is unknown
 	tail      []byte // the last bytes after head; up to twice keepTail before it is trimmed
 	total     int64
-	taken     int64  // how many bytes head and tail stand for; total counts what is held back, too
+	taken     int64  // the number of bytes that went to head and tail; total also counts bytes that are held back
 	pending   []byte // the last bytes not yet published
 	passed    int64  // how many bytes were passed on to be published
 	// spool stores the unconverted output, because an artifact holds the exact bytes; nil stores none. It must be set
@@ -135,8 +135,8 @@ func (o *output) run() {
 	}
 }
 
-// skip reports that the next n bytes of the output are unknown. It drops the tail, because later output would seem to
-// continue it.
+// skip reports that the next n bytes of the output are unknown. It drops the tail, because later output would look like
+// its continuation.
 func (o *output) skip(n int64) {
 	o.stdout.cut()
 	o.stderr.cut()
@@ -158,7 +158,7 @@ func (o *output) empty() bool {
 }
 
 // reserve reserves n more bytes of the server's disk for the output, besides what the spool takes. It fails if the spool
-// no longer stores the output, or if there is no room. They are freed when the spool is closed.
+// no longer stores the output, or if there is no room. They are freed when the spool closes.
 func (o *output) reserve(n int64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

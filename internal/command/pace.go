@@ -16,7 +16,7 @@ import (
 const (
 	// paceStep is the number of bytes by which a record may grow at once.
 	paceStep = 16 << 20
-	// paceAhead is how far before its limit a record is extended, so that the command does not have to wait.
+	// paceAhead is how many bytes before its limit a record is extended, so that the command does not have to wait.
 	paceAhead = 8 << 20
 	// paceBehind is how many read bytes stay in an incomplete record: the end of the output, which the next server needs for
 	// the result.

@@ -16,8 +16,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// This file reports the hosts that commands wanted to reach and that their environments do not allow. A command can name
-// anything as a host, even a secret that it received, so reports are redacted like its output.
+// This file reports hosts that commands tried to reach but their environments do not allow. A command can use any text
+// as a host name, even a secret that it received, so reports are redacted like its output.
 
 const (
 	// maxRefused limits the hosts reported for one command.

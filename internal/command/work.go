@@ -25,10 +25,10 @@ type work struct {
 	job *jobs.Job[jobArgs]
 	// note is the job's note when this server took it.
 	note note
-	// said is the command's entry, and command its content.
+	// said is the command's entry, and command is its content.
 	said    entry.Entry
 	command entry.Command
-	// out collects its output, and to is the program that it is attached to.
+	// out collects its output, and to connects it with the program that requested it.
 	out *output
 	to  *attachment
 	// missing are the files that it did not find.
@@ -40,8 +40,8 @@ type work struct {
 	kept  *kept // its output, if ended does not hold all of it
 	// launched is the command in its sandbox; nil if it was not launched.
 	launched *launched
-	// handOver means that it has not ended or not begun, and the next server continues it. machine, if set, is the machine
-	// whose servers must do so.
+	// handOver means that the command has not ended, and that the next server continues it. machine, if set, is the
+	// machine whose servers must do so.
 	handOver bool
 	machine  string
 	// takenByOther means that another server works on it.
@@ -55,11 +55,11 @@ type kept struct {
 	part bool // there was more output
 }
 
-// find finds the job's command. It finds none if there is nothing to do, because its thread was deleted or another server,
-// which took this one for dead, wrote the result.
+// find finds the job's command. It finds none if there is nothing left to do: the thread was deleted, or another server
+// considered this one dead and wrote the result.
 func (w *work) find(ctx context.Context) error {
 	args := w.job.Args
-	// A previous server may have ended it, or the same command was asked for again long after it ended.
+	// A previous server may have ended the command, or somebody requested it again long after its end.
 	_, err := w.config.Log.Get(ctx, args.log(), entry.ResultID(args.Command))
 	if fault.CodeOf(err) != fault.NotFound {
 		return err
@@ -82,11 +82,11 @@ func (w *work) receive(ctx context.Context, bindings []secret.Binding) (got secr
 	return got, err
 }
 
-// noteBegun records that the command may begin from now on, and where, so that no other server begins it.
+// noteBegun records that the command may now begin, and where, so that no other server starts it.
 func (w *work) noteBegun(ctx context.Context, p sandbox.Handle, launched bool) error {
 	machine := ""
 	if launched {
-		machine = p.Machine // other machines' servers cannot follow it, so the queue must not give it to them
+		machine = p.Machine // only servers of this machine can follow the command, so only they may get the job
 	}
 	at := begun{Sandbox: p.ID, Launched: launched, Missing: w.missing, Secrets: w.received.Revisions}
 	for _, b := range p.Secrets() {
