@@ -18,11 +18,11 @@ import (
 )
 
 // This file lets people decide which calls of tools run. A bot may have tools that it uses only with a person's approval
-// ([Bot].Ask). When its model calls one, the call becomes a request for approval: a row, and an entry of the thread. The turn waits for
-// the answer in the database (status [Asking]) and not on a server. An answer, the end of the time for it, or a stop of the
-// turn queues it again; it then finds by the call what was decided, and goes on.
+// ([Bot].Ask). When its model calls one, the call becomes a request for approval: a row, and an entry of the thread. The
+// turn waits for the answer in the database (status [Asking]) and not on a server. An answer, its deadline, or a stop of the
+// turn queues the turn again. The turn then looks up the decision about the call, and continues.
 //
-// A yes is valid only while the person who gave it is in the house, the thread is open and the bot has the tool.
+// An approval is valid only while the person who gave it is in the house, the thread is open and the bot has the tool.
 
 // ErrAsking reports that a turn waits until people say whether tools may run.
 var ErrAsking = errors.New("the turn waits for the answers of people")
@@ -46,8 +46,8 @@ func (r *run) asked(ctx context.Context, calls []call) (byCall map[string]*appro
 	return byCall, err
 }
 
-// permit returns the arguments to run a call with. If the call may not run, refused is what the model reads instead of
-// a result. failed is [ErrAsking] if people have not answered, or an error of the database.
+// permit returns the arguments with which to run a call. If the call may not run, the model reads refused instead of a
+// result. failed is [ErrAsking] if people have not answered, or an error of the database.
 func (r *run) permit(ctx context.Context, id string, tool Tool, c call, q *approval.Pending) (arguments json.RawMessage, refused, failed error) {
 	if q == nil {
 		if !slices.Contains(r.bot.Ask, tool.Name) {
@@ -80,10 +80,10 @@ func (r *run) permit(ctx context.Context, id string, tool Tool, c call, q *appro
 	return nil, fault.New(fault.Precondition, "nobody can approve this call any more, so it was not run", "say what you need"), nil
 }
 
-// errExpired is what a model reads if nobody answered in time.
+// errExpired is the result that a model reads if nobody answered in time.
 var errExpired = fault.New(fault.Forbidden, "nobody said in time whether this call may run, so it was not run", "go on without it, or say what you need")
 
-// denied is what a model reads if a person said no.
+// denied returns the result that a model reads if a person denied the call.
 func denied(name, reason string) error {
 	what := "“" + Name(cmp.Or(name, "someone who left")) + "” said no to this call, so it was not run"
 	next := "do not try it again; go on without it, or say what you need"
@@ -150,7 +150,8 @@ func (r *run) endApprovalsTx(ctx context.Context, tx pgx.Tx, outcome, call strin
 func (r *run) park(ctx context.Context) error {
 	parked := false
 	err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
-		// The lock comes first. Answers take it too, so that an answer is either seen below or finds the turn waiting.
+		// The lock comes first. Answers take it too, so either the check below sees an answer, or the answer finds the turn
+		// waiting.
 		if _, err := queries.LockAttempt(ctx, tx, r.turn.ID, int32(r.turn.Steps), int32(r.turn.Attempts)); errors.Is(err, pgx.ErrNoRows) {
 			return ErrOvertaken
 		} else if err != nil {

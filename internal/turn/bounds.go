@@ -14,7 +14,7 @@ import (
 
 // Limits restrict what a bot does. A field that is 0 has its default.
 type Limits struct {
-	// Steps is how many model calls a turn may have. Defaults to 40.
+	// Steps is how many model calls a turn may make. Defaults to 40.
 	Steps int
 	// Tokens is how many tokens these calls may read and write, not counting reads from a cache. Defaults to 1,000,000.
 	Tokens int64
@@ -29,7 +29,8 @@ type Limits struct {
 	// ThreadMicros and HouseMicros are what all turns and runs of the thread's tree and of the house may cost in a day (UTC), in
 	// millionths of a dollar. Default to 20 and 50 dollars.
 	ThreadMicros, HouseMicros int64
-	// MemberMicros is what all that follows from the messages of one person may cost in a day in the house; 0 means no limit.
+	// MemberMicros is what everything that follows from one person's messages may cost in a day in the house; 0 means no
+	// limit.
 	MemberMicros int64
 }
 
@@ -86,7 +87,7 @@ func (w Waits) pause(failures int, asked time.Duration) time.Duration {
 	for range min(failures-1, 40) {
 		grown = min(grown*2, w.Max) // doubling step by step cannot overflow
 	}
-	// Turns that were refused together must not retry together.
+	// The random part keeps turns that were refused together from retrying together.
 	grown = grown/2 + rand.N(grown/2+1)
 	if asked > 0 {
 		asked += rand.N(min(asked/10, 5*time.Second) + 1)
@@ -176,7 +177,7 @@ const nearly = 0.8
 type meter struct {
 	name      string
 	used, max float64
-	// words says what is used up, and next how to continue.
+	// words says which limit is used up, and next how to continue.
 	words, next string
 }
 

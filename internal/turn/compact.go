@@ -28,12 +28,12 @@ import (
 const (
 	// kept is the share of a context window that stays unchanged when the window is nearly full.
 	kept = 0.3
-	// summaryTokens and summaryBytes limit a summary. It is read with each question, so with a small window it is
-	// limited to a share of what is read.
+	// summaryTokens and summaryBytes limit a summary. The model reads it with each question, so with a small window it is
+	// limited to a share of what the model reads.
 	summaryTokens, summaryBytes, summaryShare = 4096, 16 << 10, 4
 	// maxFits is how often a question tries to begin with fewer entries.
 	maxFits = 4
-	// maxRefused is how often a model is asked again after it called a tool where none may be called.
+	// maxRefused is how often a model is asked again after it called a tool although it may not.
 	maxRefused = 2
 )
 
@@ -66,7 +66,7 @@ func (r *run) compact(ctx context.Context) error {
 	}
 	keep := int64(float64(r.window) * kept)
 	over := r.request(t.messages()).Estimate() - r.budget()
-	if over > 0 && t.shorten(over+r.budget()/4, keep) { // more than necessary, so that the next steps send the same text again
+	if over > 0 && t.shorten(over+r.budget()/4, keep) { // more than necessary, so that the next steps can send the same text
 		return nil
 	}
 	cut := t.cutAt(keep)
@@ -112,7 +112,7 @@ func (r *run) fit(ctx context.Context) error {
 	return nil
 }
 
-// summary is what a model wrote, the model's ref, and the entry that has it.
+// summary has the text of a summary, the ref of the model that wrote it, and its entry.
 type summary struct {
 	text, model string
 	draft       entry.Draft
@@ -185,13 +185,13 @@ func unsummarised(err error) bool {
 	return errors.Is(err, errNoText)
 }
 
-// say asks a model for a text. The request offers the tools, because it must begin like the others, but calls are
-// refused. id names the call in what the turn used.
+// say asks a model for a text. The request offers the tools, because it must begin like the others, but say refuses
+// calls of them. id names this model call in the turn's usage.
 func (r *run) say(ctx context.Context, modelID string, request model.Request, id string) (model.Answer, error) {
 	for refused := 0; ; refused++ {
 		answer, err := r.stream(ctx, modelID, request, nil)
 		r.redact(&answer)
-		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout) // the usage counts even if the time is up
+		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout) // the usage must be recorded even if the time is up
 		countErr := r.count(lasting, fmt.Sprint(id, ".", refused), answer)
 		cancel()
 		if err == nil {
@@ -214,8 +214,8 @@ func (r *run) say(ctx context.Context, modelID string, request model.Request, id
 }
 
 // forget makes the transcript begin at an index. The entries before it go into the thread's summary or, if summarise is
-// false, are left out. It reports false if another turn was faster, whose memory is then used, or if a message was deleted
-// while the summary was written.
+// false, are left out. It reports false if another turn stored a memory first, which this turn then uses, or if a message
+// was deleted while the summary was written.
 func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool, err error) {
 	t := &r.transcript
 	m := t.memory
@@ -230,7 +230,7 @@ func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool,
 		}); err != nil {
 			return false, err
 		}
-		// After the count, so that a deletion is either in the states or changes the count.
+		// This comes after the count, so that a deletion is either in the states or changes the count.
 		if t.states, err = entrystate.Of(ctx, r.db, r.ref, t.entries); err != nil {
 			return false, err
 		}
@@ -267,9 +267,9 @@ func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool,
 	return stored, nil
 }
 
-// storeMemory stores a thread's memory with the entries that tell of it. tail is the position up to which it knows the thread,
-// and deleted the number of deleted messages when it was made. It reports false if another turn was faster, or if a message
-// was deleted since.
+// storeMemory stores a thread's memory, and appends the entries that report it. tail is the position up to which the memory
+// knows the thread, and deleted is the number of deleted messages at that time. It reports false if another turn stored a
+// memory first, or if a message was deleted since.
 func (r *run) storeMemory(ctx context.Context, m memory, tail, deleted int64, drafts []entry.Draft) (stored bool, err error) {
 	unread, err := json.Marshal(append([]span{}, m.unread...))
 	if err != nil {
@@ -308,5 +308,5 @@ func (r *run) timeOf(ctx context.Context, seq int64) (at time.Time, err error) {
 	return at, err
 }
 
-// errDeletedMeanwhile reports that a message was deleted while a summary was written that may have it.
+// errDeletedMeanwhile reports that a message was deleted while a summary was written, which may contain it.
 var errDeletedMeanwhile = errors.New("a message was deleted meanwhile")

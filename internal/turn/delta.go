@@ -12,10 +12,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// publisher sends what a model writes to the thread's tails while it writes it: lines of JSON, each an [entry.PiChunk],
-// without the provider's key. The sent part of a delta cannot be replaced, so each call of a model has a separate
-// delta. The log drops it when the next call for the same step has one, when the step's entry is written, or when the
-// turn has ended.
+// publisher streams a model's answer to the thread's tails: as lines of JSON, each an [entry.PiChunk], without the
+// provider's key. Sent deltas cannot be replaced, so each model call has its own delta. The log drops a delta when the
+// next call for the same step has one, when the step's entry is written, or when the turn has ended.
 type publisher struct {
 	ctx      context.Context
 	log      *stream.Log
@@ -26,7 +25,7 @@ type publisher struct {
 	// mu guards offset, because a timer sends delayed text.
 	mu     sync.Mutex
 	offset int64
-	// text redacts the open block, of which block is a piece.
+	// text redacts the open block; block is the piece that it is in.
 	text  *secret.Stream
 	block entry.PiChunk
 }
@@ -35,7 +34,7 @@ type publisher struct {
 func (r *run) publisher(ctx context.Context) *publisher {
 	r.calls++
 	id := r.turn.stepID(r.turn.Steps + 1)
-	// The delta of an earlier call for this step, here or on a killed server, is not continued.
+	// A new id, because the delta of an earlier call for this step, here or on a killed server, cannot be continued.
 	return &publisher{ctx: ctx, log: r.log, ref: r.ref, redactor: r.redactor, id: id + "~" + entry.StepCall(r.turn.Attempts, r.calls)}
 }
 
@@ -44,7 +43,7 @@ func (r *run) publisher(ctx context.Context) *publisher {
 func (p *publisher) delta(d model.Delta) {
 	c := entry.PiChunk{Kind: string(d.Kind), Block: d.Block, Text: d.Text, CallID: d.CallID, Name: p.redactor.String(d.CallName)}
 	if d.Kind == model.TextDelta {
-		c.Text = strings.Map(printable, c.Text) // as in the answer, so that readers can continue from one to the other
+		c.Text = strings.Map(printable, c.Text) // as in the answer, so that readers can switch from the delta to the answer
 	}
 	if p.text != nil && (p.block.Kind != c.Kind || p.block.Block != c.Block) {
 		p.flush()

@@ -20,8 +20,8 @@ import (
 // This file has the ways in which a turn ends: with an answer, with a failure, stopped, or at a limit.
 
 // answer writes the bot's chat and ends the turn. Entries that were passed to the turn after its last call began get a new
-// turn, because the answer does not consider them. An edit that was made after that call ended gets none: the message was
-// answered by then, so the edit only changes its text.
+// turn, because the answer does not consider them. An edit after the end of that call gets no turn: the message was
+// already answered, so the edit only changes its text.
 func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut bool) error {
 	return r.ending(ctx, Answered, func(tx pgx.Tx) error {
 		ended, err := r.endTx(ctx, tx, Answered)
@@ -98,7 +98,7 @@ func (r *run) endTx(ctx context.Context, tx pgx.Tx, s Status) (Turn, error) {
 	return fromRow(row), err
 }
 
-// end ends the turn without an answer, for all entries that were passed to it. What the model wrote last is kept as a
+// end ends the turn without an answer, for all entries that were passed to it. It keeps the model's last answer as a
 // step.
 func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.Answer) error {
 	e.TurnID, e.AgentID, e.EntryID, e.Outcome = r.turn.ID, r.turn.Bot, r.turn.Entry, string(s)
@@ -127,7 +127,7 @@ func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.
 	})
 }
 
-// endClosed ends the turn in a thread that was closed, whose log takes no more chats. What the model wrote is kept as a step.
+// endClosed ends the turn in a closed thread, whose log takes no more chats. It keeps the model's answer as a step.
 func (r *run) endClosed(ctx context.Context, refused error) error {
 	r.Logger.InfoContext(ctx, "a bot's turn ends because its thread takes no answer", "turn", r.turn.ID, "error", fault.From(refused).Detail())
 	closed := fault.New(fault.Precondition, "the thread was closed before the bot answered", "reopen it, and let the bot try again")
@@ -161,8 +161,8 @@ func failure(reason string, err error) entry.TurnEnded {
 	return entry.TurnEnded{Reason: reason, Message: f.Message, Next: f.Next}
 }
 
-// interrupted keeps what the model wrote until someone stopped the turn or its time was up. Otherwise the server is
-// stopping, and the next one makes the call again.
+// interrupted keeps the partial answer if someone stopped the turn or its time is up. Otherwise the server is stopping,
+// and the next one repeats the call.
 func (r *run) interrupted(ctx context.Context, answer model.Answer) error {
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
@@ -183,8 +183,8 @@ func (r *run) interrupted(ctx context.Context, answer model.Answer) error {
 	return r.stop(lasting, &answer)
 }
 
-// stop ends the turn because someone asked for that or removed the bot. What the model wrote last is kept as a step,
-// but not of a removed bot: only a member can be the author of an entry.
+// stop ends the turn because someone asked for that or removed the bot. It keeps the model's last answer as a step,
+// unless the bot was removed: only a member can be the author of an entry.
 func (r *run) stop(ctx context.Context, last *model.Answer) error {
 	if r.Bot != nil {
 		if _, err := r.Bot(ctx, r.scope(), r.turn.Bot); fault.CodeOf(err) == fault.NotFound {
@@ -203,7 +203,7 @@ func (r *run) stop(ctx context.Context, last *model.Answer) error {
 	return r.end(ctx, Stopped, entry.TurnEnded{StoppedBy: r.turn.StoppedBy, Message: "the bot was stopped"}, last)
 }
 
-// summaryTx returns what the turn did and used; steps is the number of steps that are written in tx.
+// summaryTx returns the turn's work and usage; steps is the number of steps that tx writes.
 func (r *run) summaryTx(ctx context.Context, tx pgx.Tx, steps int) (s entry.TurnSummary, err error) {
 	used, err := queries.TurnUsed(ctx, tx, r.turn.ID)
 	if err != nil {
@@ -227,7 +227,7 @@ func (r *run) summaryTx(ctx context.Context, tx pgx.Tx, steps int) (s entry.Turn
 	return s, nil
 }
 
-// timeUp ends the turn because it has reached its time limit, as failed if its model's provider has not answered.
+// timeUp ends the turn at its time limit: as failed if its model's provider has not answered, and otherwise as limited.
 func (r *run) timeUp(ctx context.Context, last *model.Answer) error {
 	if r.turn.FailureKind == "" {
 		return r.end(ctx, Limited, r.timeMeter().ended(), last)

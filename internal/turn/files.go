@@ -28,7 +28,7 @@ const (
 	imageTokens, imageShare = 1600, 0.5
 )
 
-// sight returns what the model of the turn can be shown.
+// sight returns what the model of the turn can see.
 func (r *run) sight() (s sight) {
 	has := func(tool string) bool {
 		return slices.ContainsFunc(r.tools, func(t Tool) bool { return t.Name == tool })
@@ -89,7 +89,7 @@ func (t *transcript) withFiles(m entry.PiUser, files []entry.Attachment) entry.P
 	return m
 }
 
-// seen replaces the blocks of a tool's result that the model cannot be shown, and returns the blocks.
+// seen returns the blocks of a tool's result, and replaces those that the model cannot see.
 func (t *transcript) seen(blocks []entry.PiBlock) []entry.PiBlock {
 	for i, b := range blocks {
 		if b.Type == entry.PiImageBlock && t.sight.images == 0 {
@@ -99,8 +99,8 @@ func (t *transcript) seen(blocks []entry.PiBlock) []entry.PiBlock {
 	return blocks
 }
 
-// limit keeps the last images of some messages. It drops earlier ones in groups of half the limit, so that requests
-// begin alike in between.
+// limit keeps the last images of some messages. It drops earlier ones in groups of half the limit, so that between two
+// drops all requests begin alike.
 func (s sight) limit(list []entry.PiMessage) {
 	if s.images == 0 {
 		return
@@ -142,7 +142,7 @@ func blocksOf(m entry.PiMessage) []entry.PiBlock {
 	return nil
 }
 
-// each replaces blocks of messages to a model. It replaces the messages and does not change their blocks.
+// each replaces blocks of messages to a model. It changes the list, and not the messages' blocks themselves.
 func each(list []entry.PiMessage, to func(entry.PiBlock) entry.PiBlock) {
 	for i, m := range list {
 		blocks := slices.Clone(blocksOf(m))
@@ -205,7 +205,7 @@ func (r *run) modelKey(id string) modelKey { return modelKey{r.server(), id} }
 // load reads the files that messages name. A text replaces a file that cannot be read, unless a retry may help. bytes
 // is the size of the images.
 func (r *run) load(ctx context.Context, id string, list []entry.PiMessage) (bytes int64, err error) {
-	sees := model.Sees(r.endpoint, id) // the gate may ask another model than the bot's
+	sees := model.Sees(r.endpoint, id) // the gate may use another model than the bot's
 	each(list, func(b entry.PiBlock) entry.PiBlock {
 		if err != nil || b.ArtifactID == "" || b.Data != "" {
 			return b

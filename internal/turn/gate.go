@@ -19,14 +19,14 @@ import (
 
 const (
 	// gateTokens is about how much of the thread the gate reads at least; it reads at most twice as much. It is small,
-	// because the gate reads each conversation that a bot listens to.
+	// because the gate reads every conversation to which a bot listens.
 	gateTokens = 4000
 	// gateAnswer limits the gate's answer. It leaves some tokens for models that think first.
 	gateAnswer = 512
 	// gateTimeout limits the gate's call, because the bot answers nothing else while the gate decides.
 	gateTimeout = time.Minute
-	// maxGateAttempts is how often the gate tries to decide whether a delayed turn begins. Before the second attempt
-	// there is a pause of gatePause, and before each further one a pause twice as long, up to maxGatePause.
+	// maxGateAttempts is how often the gate tries to decide whether a delayed turn begins. The pause between attempts
+	// starts at gatePause and doubles up to maxGatePause.
 	maxGateAttempts         = 5
 	gatePause, maxGatePause = time.Second, 10 * time.Second
 )
@@ -94,7 +94,7 @@ func (r *run) gate(ctx context.Context, house, id string) (begins bool, err erro
 		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		// Meanwhile somebody mentioned the bot or spoke again, or another server decided.
+		// Since then, somebody mentioned the bot or spoke again, or another server decided.
 		return r.gate(ctx, house, id)
 	}
 	return begins, err
@@ -114,7 +114,7 @@ func (r *run) try(ctx context.Context) error {
 
 // relevant asks a model whether the bot has something to say.
 func (r *run) relevant(ctx context.Context) (bool, error) {
-	if r.turn.Attempts > maxGateAttempts { // none of them returned an error
+	if r.turn.Attempts > maxGateAttempts { // none returned a result: probably they killed their servers
 		return false, fault.Newf(fault.Internal, "look into the server's log", "%d attempts failed", maxGateAttempts)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, gateTimeout, errGateTime)
@@ -170,8 +170,8 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 	return err == nil && strings.HasPrefix(word, "yes"), err
 }
 
-// glance keeps the last entries, of between tokens and twice as many tokens. Of the possible first positions it takes
-// the multiple of the greatest power of two, so that successive glances begin alike.
+// glance keeps the last entries: at least so many tokens of them, and at most twice as many. It begins at the possible
+// position that is a multiple of the greatest power of two, so that successive glances begin alike.
 func (t *transcript) glance(tokens int64) {
 	best, zeros, sum := -1, -1, int64(0)
 	for at := len(t.entries) - 1; at >= 0 && (sum < 2*tokens || best < 0); at-- {
@@ -187,9 +187,8 @@ func (t *transcript) glance(tokens int64) {
 	t.memory.leaveOut(span{From: 1, To: t.entries[0].Seq - 1})
 }
 
-// gateModel returns the model that the gate asks: the small model of the bot's provider, or the bot's own where the
-// small one is not known to exist. The provider's name may stand for any compatible server, which need not have the
-// same models.
+// gateModel returns the model for the gate: the small model of the bot's provider, or the bot's own if the small one is
+// not known to exist. The provider's name may stand for any compatible server, which need not have the same models.
 func (r *run) gateModel() string {
 	if _, missing := r.noSmall.Load(r.server()); missing || !model.Lookup(r.endpoint.Provider, r.modelID).Known {
 		return r.modelID

@@ -74,7 +74,7 @@ func (r *run) limited(ctx context.Context) (*meter, error) {
 
 // near returns the entry that says that a limit is near.
 func (r *run) near(m meter) entry.Draft {
-	// The id makes it one entry even if another server continues the turn.
+	// With this id there is only one such entry, even if another server continues the turn.
 	id := entry.TurnPrefix + r.turn.ID + ".near." + m.name
 	return entry.NewDraft(id, "", entry.LimitNear{TurnID: r.turn.ID, AgentID: r.turn.Bot, Limit: m.name, Used: round(m.used), Max: round(m.max)})
 }

@@ -46,8 +46,8 @@ var times = regexp.MustCompile(strings.Join([]string{
 	`\b\d+(?:\.\d+)? (?:ms|s|sec|secs|seconds?|minutes?)\b`,                            // 2.5 seconds
 }, "|"))
 
-// outcome returns the part of a tool's result that shows whether the bot makes progress: without times, and without
-// what others write.
+// outcome returns the part of a tool's result that shows whether the bot makes progress: without times and other
+// people's texts.
 func (r *run) outcome(tool, text string) string {
 	if slices.ContainsFunc(r.tools, func(t Tool) bool { return t.Name == tool && t.Lists }) {
 		return ""
@@ -56,7 +56,7 @@ func (r *run) outcome(tool, text string) string {
 }
 
 // loops reports whether the last steps called the same tools with the same arguments and got the same results, ignoring
-// times and lists of what others write.
+// times and other people's texts.
 func (r *run) loops() bool {
 	r.remember()
 	last, ok := r.done[r.turn.Steps]

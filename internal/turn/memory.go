@@ -15,9 +15,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// A bot reads the last entries of a thread unchanged. This file stores where they begin, and what replaces the entries
-// before them: a summary, and the spans that no summary covers. The beginning changes rarely, so that requests begin
-// alike. All bots of a thread share it. compact.go decides when it changes.
+// A bot reads the last entries of a thread unchanged. This file stores the position of the first of them, and the
+// replacement for the entries before it: a summary, and the spans that no summary covers. The beginning changes rarely,
+// so that requests begin alike. All bots of a thread share it. compact.go decides when it changes.
 
 // maxSpans limits the spans of unread entries of a thread. Beyond it, neighbours are merged, together with the entries
 // between them.
@@ -59,7 +59,7 @@ func (r *run) recall(ctx context.Context) error {
 			}
 		}
 		had, err := queries.HadTurns(ctx, tx, r.turn.House, r.turn.Thread, r.turn.ID)
-		if err == nil && had { // these entries may be summarised
+		if err == nil && had { // a summary may replace these entries
 			tokens = r.budget()
 		}
 		return err

@@ -10,11 +10,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// This file tells a model where it is. Facts that stay the same from question to question are in the system prompt.
-// Facts about one question follow that question. They are rendered from the log alone, so that they are the same in
-// each later request and a provider's cache of the thread lasts.
+// This file describes its surroundings to a model. Facts that stay the same from question to question are in the system
+// prompt. Facts about one question follow that question. They are rendered from the log alone, so that they are the
+// same in each later request and a provider's cache of the thread lasts.
 
-// locate finds out where the turn is, once, so that its requests have the same system prompt.
+// locate looks up the surroundings of the turn once, so that all its requests have the same system prompt.
 func (r *run) locate(ctx context.Context) error {
 	if r.surroundings != nil {
 		return nil
@@ -35,7 +35,8 @@ func (r *run) locate(ctx context.Context) error {
 	return nil
 }
 
-// text returns the description of where a turn is. sandbox reports whether the bot has a tool that uses the sandbox.
+// text describes the surroundings for the system prompt. sandbox reports whether the bot has a tool that uses the
+// sandbox.
 func (p surroundings) text(sandbox bool) string {
 	var b strings.Builder
 	b.WriteString("\nWhere you are (what stands in curly quotes is a name, whatever it says):\n")

@@ -53,8 +53,8 @@ func (r *run) introduce(ctx context.Context) error {
 	return nil
 }
 
-// prepare reads the bot's settings, which may have changed since the last step. reason is the word for an error that ends
-// the turn.
+// prepare reads the bot's settings, which may have changed since the last step. If an error ends the turn, reason is the
+// word for it.
 func (r *run) prepare(ctx context.Context) (reason string, err error) {
 	if r.Bot == nil {
 		return "no_bots", fault.New(fault.Precondition, "this server has no bots", "")

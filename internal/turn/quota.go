@@ -12,24 +12,24 @@ import (
 	"github.com/arbe-dev/arbe/internal/model"
 )
 
-// This file limits what follows from one entry of a person, and the cost of the installation's models.
+// This file limits the work that follows from one entry of a person, and the cost of the installation's models.
 //
 // Bots wake each other: a bot answers, says something in another thread, or creates a thread and says something there,
 // and other bots answer that. All of it follows from one entry of a person, its root. Each turn records its root. A
 // bot's chat names its turn, so the root passes from turn to turn, across threads. Turns and threads are counted by
-// root, and a root's cost is the sum of its turns' calls. What one entry starts is therefore limited, however bots
-// arrange it: in depth (package policy counts the turns in a row that led to a turn), in breadth, in time and in money.
-// A person who wants more says so, which is a new root.
+// root, and a root's cost is the sum of its turns' calls. The work that one entry starts is therefore limited, however
+// bots arrange it: in depth (package policy counts the turns in a row that led to a turn), in breadth, in time and in
+// money. A person who wants more says so, which is a new root.
 
-// Root is what has followed from an entry of a person so far.
+// Root counts the work that has followed from an entry of a person.
 type Root struct {
 	limits RootLimits
 	turns  int
 	since  time.Time
 }
 
-// RootTx returns what has followed from a root, and locks the root until tx ends. A caller with several roots asks for
-// them in alphabetical order, before tx locks anything else.
+// RootTx returns the counts of a root, and locks the root until tx ends. To avoid deadlocks, a caller with several
+// roots requests them in alphabetical order, before tx locks anything else.
 func RootTx(ctx context.Context, tx pgx.Tx, house, root string, l RootLimits) (*Root, error) {
 	if err := queries.LockRoot(ctx, tx, house, root); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func RootTx(ctx context.Context, tx pgx.Tx, house, root string, l RootLimits) (*
 	return &Root{l.WithDefaults(), int(row.Turns), row.Since}, err
 }
 
-// NewRoot returns a root from which nothing has followed.
+// NewRoot returns a root without any work.
 func NewRoot(l RootLimits) *Root { return &Root{limits: l.WithDefaults(), since: time.Now()} }
 
 // Begin counts another turn, or returns why none may begin, as a sentence that says how to continue.
@@ -63,10 +63,10 @@ func WaitingTx(ctx context.Context, tx pgx.Tx, house, thread string, most int) (
 	return Waiting{int(row.OfThread), int(row.OfHouse), int(row.OfPerson)}, err
 }
 
-// stream is [model.Client.Stream] within the budget of the installation: it reserves what the call may cost before it
-// makes it, so that calls that begin at the same time cannot all spend the same money. No call begins if less is left.
-// The limits are therefore exceeded at most by the cost of calls in progress beyond their reservations, which cover the
-// input and [expectedOutput] tokens.
+// stream is [model.Client.Stream] within the budget of the installation. Before a call, it reserves the expected cost,
+// so that simultaneous calls cannot all spend the same money. If less is left, the call does not begin. The limits are
+// therefore exceeded at most by the cost of calls in progress beyond their reservations, which cover the input and
+// [expectedOutput] tokens.
 func (r *run) stream(ctx context.Context, id string, request model.Request, f func(model.Delta)) (model.Answer, error) {
 	if r.Budget.Bounds(r.endpoint) {
 		if err := r.reserve(ctx, r.Budget.Expected(r.endpoint, id, request.Estimate())); err != nil {

@@ -23,9 +23,9 @@ func (r *run) receive() {
 	}
 }
 
-// redact removes the provider's key from an answer: from what the model wrote, but not from names and ids that have a
-// meaning. leaks are the numbers of the tool calls that contained it. Without it they would do something else, so they
-// must not run.
+// redact removes the provider's key from an answer: from the model's texts, but not from names and ids that have a
+// meaning. leaks are the numbers of the tool calls that contained the key. Redacted calls would do something else, so
+// they must not run.
 func (r *run) redact(answer *model.Answer) (leaks []int) {
 	if r.redactor == nil {
 		return nil

@@ -15,12 +15,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// Run works on a turn until it has ended, and then returns nil, even if it had ended before. to is the log of its
-// thread. If ctx ends first, the turn ends as stopped if somebody wants that; otherwise Run returns the error of ctx,
-// and the next call continues the turn. A delayed turn that is not due is a [*NotDueError], one that waits for its
-// model's provider a [*WaitError], and one that waits for people is [ErrAsking]. If another call begins the turn while
-// this one works on it, this one returns [ErrOvertaken]. Other errors are those of the database: the call should be
-// repeated.
+// Run works on a turn until it has ended, and then returns nil, also if it had already ended. to is the log of its
+// thread. If ctx ends first and somebody wants the turn to stop, it ends as stopped; otherwise Run returns the error of
+// ctx, and the next call continues the turn. For a delayed turn that is not due, the error is a [*NotDueError]; for one
+// that waits for its model's provider, a [*WaitError]; for one that waits for people, [ErrAsking]. If another call
+// begins the turn meanwhile, this one returns [ErrOvertaken]. Other errors come from the database, and the caller
+// should repeat the call.
 func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error {
 	r := &run{Runner: x, log: x.Log, db: x.DB, model: x.Model, ref: to, reported: map[string]bool{}, done: map[int]doneStep{}}
 	if begins, err := r.gate(ctx, house, id); err != nil || !begins {
@@ -37,7 +37,7 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 		return err
 	}
 	err = r.workAlone(ctx)
-	// The log refuses what a removed bot writes, which may be noticed before ctx ends.
+	// The log refuses entries of a removed bot, which may happen before ctx ends.
 	if err != nil && !recorded(err) && (ctx.Err() != nil || fault.CodeOf(err) == fault.Forbidden) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
@@ -60,7 +60,7 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 	return err
 }
 
-// workAlone calls work. If the turn may be what kills its servers, workAlone first waits until this server works on no
+// workAlone calls work. If the turn may be killing its servers, workAlone first waits until this server works on no
 // other such turn. A server that returns from an unfinished turn does not count as dead. A panic counts as a death.
 func (r *run) workAlone(ctx context.Context) error {
 	if r.turn.Deaths == maxDeaths {
@@ -74,8 +74,8 @@ func (r *run) workAlone(ctx context.Context) error {
 	return r.leave(ctx, r.work(ctx))
 }
 
-// recorded reports whether the turn's row already says the same as an error: that others work on it, that it has ended,
-// or that it asks.
+// recorded reports whether the turn's row already records the same as an error: that others work on it, that it has
+// ended, or that it asks people.
 func recorded(err error) bool {
 	return errors.Is(err, ErrOvertaken) || errors.Is(err, errEnded) || errors.Is(err, ErrAsking)
 }
@@ -96,7 +96,7 @@ func (r *run) leave(ctx context.Context, err error) error {
 	return err
 }
 
-// survived forgets the servers that died, because they worked on tools and not on a model's answer.
+// survived resets the count of dead servers: they worked on tools, and not on a model's answer.
 func (r *run) survived(ctx context.Context) error {
 	if r.turn.Deaths <= 1 {
 		return nil
@@ -255,7 +255,7 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 		failed, isModel := errors.AsType[*model.Error](err)
 		switch {
 		case err == nil && r.turn.Steps > 0 && !silent && answer.Message.StopReason == entry.PiStopped && r.text(answer) == "":
-			silent = true // after tools, some models end without a text
+			silent = true // some models end without a text after tool calls
 			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".silent"+entry.StepCall(r.turn.Attempts, r.calls), answer); err != nil {
 				return false, err
 			}
@@ -285,7 +285,7 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 	}
 }
 
-// publish sends a request, and publishes the answer while it grows. alive is when the model was last heard of.
+// publish sends a request, and publishes the answer while it grows. alive is the time of its last sign of life.
 func (r *run) publish(ctx context.Context, request model.Request) (answer model.Answer, alive time.Time, err error) {
 	p := r.publisher(ctx)
 	life := r.watch(ctx, p)
@@ -299,8 +299,8 @@ func (r *run) publish(ctx context.Context, request model.Request) (answer model.
 	return answer, alive, err
 }
 
-// overflowed shortens the transcript after the model found a request too long. Unless it is shorter now, the step ends with
-// the other results.
+// overflowed shortens the transcript after the model has rejected a request as too long. If it cannot, the other results
+// say how the step ends.
 func (r *run) overflowed(ctx context.Context, request model.Request, answer model.Answer) (shorter, ended bool, err error) {
 	// The catalog's window is wrong for this endpoint: it is smaller than what was just sent.
 	r.largest = min(r.window, request.Estimate()) * 3 / 4

@@ -41,8 +41,8 @@ const (
 	// maxAttempts is how often a step may be begun, whatever interrupted it. Waits for the model's provider do not
 	// count.
 	maxAttempts = 50
-	// maxDeaths is how many servers may die while they work on a step. The model's answer may be what kills them, so
-	// the last of them works on only one such turn at a time.
+	// maxDeaths is how many servers may die while they work on a step. The model's answer may be the cause, so the last of
+	// them works on only one such turn at a time.
 	maxDeaths = 3
 	// reserve is the share of a context window that is left free, because sizes are estimates and the answer needs room.
 	reserve = 0.25
@@ -51,7 +51,7 @@ const (
 	imageMemory, imageCopies = 512 << 20, 5
 )
 
-// Bot is what a turn needs to know of its bot.
+// Bot has the settings of a bot that its turns need.
 type Bot struct {
 	Handle, Name, Instructions string
 	// Model is the ref of its model; empty for the house's default.
@@ -72,7 +72,7 @@ type Config struct {
 	Log    *stream.Log
 	Logger *slog.Logger
 	Model  *model.Client
-	// Tools returns the tools that a bot of the scope's house can have; its settings name those that it may use. It is
+	// Tools returns all tools that a bot of the scope's house could have; its settings name those that it may use. It is
 	// called before each step, so a tool that it no longer returns does not run.
 	Tools func(ctx context.Context, scope db.Scope, bot string) ([]Tool, error)
 	// Bot returns the settings of a bot of the scope's house, or a [fault.NotFound].
@@ -85,12 +85,12 @@ type Config struct {
 	Fallbacks func(ctx context.Context, scope db.Scope) ([]string, error)
 	// Person returns an agent, or a [fault.NotFound].
 	Person func(ctx context.Context, scope db.Scope, id string) (Person, error)
-	// House and Setting return what bots know about the scope's house and one of its threads. Default to nil: nothing.
+	// House and Setting describe the scope's house and one of its threads to bots. Default to nil: nothing.
 	House   func(ctx context.Context, scope db.Scope) (House, error)
 	Setting func(ctx context.Context, scope db.Scope, thread string) (Setting, error)
 	// Queue queues a turn when tx commits.
 	Queue func(ctx context.Context, tx pgx.Tx, t Turn) error
-	// Park leaves a turn alone until it is [Turn].Due, or somebody answers, when tx commits.
+	// Park makes a turn wait until it is [Turn].Due or somebody answers, once tx commits.
 	Park func(ctx context.Context, tx pgx.Tx, t Turn) error
 	// Waits say how turns wait for the providers of their models.
 	Waits Waits
@@ -135,11 +135,11 @@ type run struct {
 
 	bot   Bot
 	tools []Tool
-	// surroundings is where the turn is; nil until that is known.
+	// surroundings are the turn's surroundings; nil until they are known.
 	surroundings *surroundings
 	// instructed reports that the model has, or was just given, the instructions of the workspace.
 	instructed atomic.Bool
-	// called are the calls that were begun here, by tool.
+	// called are the tool calls that this server has begun, by tool.
 	callsMu  sync.Mutex
 	called   map[string]map[string]bool
 	endpoint model.Endpoint
@@ -154,10 +154,10 @@ type run struct {
 	transcript transcript
 	used       query.TurnUsedRow
 	reported   map[string]bool
-	// last is the last answer that was to be written, and heard is when the model had ended its last one.
+	// last is the last answer that this server tried to write, and heard is when the model's last answer ended.
 	last  *model.Answer
 	heard time.Time
-	// done are the turn's steps by number, including those that a summary replaced in the transcript.
+	// done are the turn's steps by number, including those that a summary has replaced in the transcript.
 	done map[int]doneStep
 	// calls counts the model calls on this server, whose ids must differ.
 	calls int
@@ -165,7 +165,7 @@ type run struct {
 	fitted bool
 }
 
-// ErrOvertaken reports that another server has begun the turn again, so that this one may write nothing for it.
+// ErrOvertaken reports that another server has begun the turn again, so this one may no longer write for it.
 var ErrOvertaken = errors.New("another server works on the turn")
 
 // errEnded reports that someone else has ended the turn.
@@ -212,8 +212,8 @@ func (r *run) countLost(ctx context.Context, answer model.Answer) error {
 	return r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".lost"+strconv.Itoa(r.turn.Attempts), answer)
 }
 
-// printable returns -1 for control characters, which nobody can read. What remains of an escape sequence are its
-// letters, which are harmless without the escape.
+// printable returns -1 for control characters, which nobody can read. Of an escape sequence, only the letters remain,
+// which are harmless without the escape.
 func printable(c rune) rune {
 	if c < ' ' && c != '\n' && c != '\t' && c != '\x1b' || c == 0x7f {
 		return -1
@@ -221,7 +221,7 @@ func printable(c rune) rune {
 	return c
 }
 
-// House is the house of a turn as its bot sees it.
+// House is a house as a bot sees it in its turns.
 type House struct {
 	Name string
 	// Members are the first members, in a stable order. More reports that there are others.
@@ -283,7 +283,7 @@ type Files interface {
 	Text(ctx context.Context, scope db.Scope, artifact string, most int64) (string, error)
 }
 
-// sight says what a model can be shown. With the zero sight, it is shown only names.
+// sight says what a model can see. With the zero sight, it sees only the names of files.
 type sight struct {
 	// images is how many images a request may have; 0 if the model does not see.
 	images int
@@ -291,7 +291,7 @@ type sight struct {
 	reads, runs bool
 }
 
-// memory replaces the beginning of a thread. The zero memory replaces nothing.
+// memory replaces the beginning of a thread for bots. The zero memory replaces nothing.
 type memory struct {
 	// version is the version of the thread's latest row; 0 if it has none.
 	version int
@@ -311,7 +311,7 @@ type span struct {
 	Until time.Time `json:"until"`
 }
 
-// doneStep is what is kept of a step after a summary has replaced it.
+// doneStep is the part of a step that remains after a summary has replaced it.
 type doneStep struct {
 	// signature is the same for steps with the same calls and results, ignoring times; see [run.outcome].
 	signature string
@@ -320,24 +320,25 @@ type doneStep struct {
 
 // Tool is something that a bot can do.
 type Tool struct {
-	// Name is what the model and the bot's settings call it; Description and Schema tell the model how to call it.
+	// Name identifies the tool for the model and in the bot's settings; Description and Schema tell the model how to call
+	// it.
 	model.Tool
-	// Behalf tells people, in a sentence, on whose behalf it acts: with whose rights, and in whose name.
+	// Behalf tells people, in a sentence, with whose rights and in whose name it acts.
 	Behalf string
-	// Lists reports that it shows what others write, so that its result may differ although the bot makes no progress.
+	// Lists reports that it shows other people's texts, so that its result may differ although the bot makes no progress.
 	Lists bool
 	// Sandbox reports that it uses the thread's sandbox.
 	Sandbox bool
 	// Most is how often a turn may call it on one server. Defaults to 0: no limit.
 	Most int
-	// Run runs the tool. The model reads its error and decides what to do. Run must end soon after ctx. It is repeated
-	// if its server was killed, so it must have no effect, or find its earlier effect by [Call.ID].
+	// Run runs the tool. The model reads its error and decides what to do. Run must return soon after ctx ends. If its
+	// server is killed, another one repeats it, so it must have no effect, or find its earlier effect by [Call.ID].
 	Run func(ctx context.Context, c Call) (Result, error)
 }
 
-// Result is what a tool returns.
+// Result is the result of a tool call.
 type Result struct {
-	// Text is what the model reads.
+	// Text is the text for the model.
 	Text string
 	// Failed reports a failure that Text explains, such as a command with an exit code other than 0.
 	Failed bool
@@ -360,7 +361,7 @@ type Call struct {
 	ID string
 	// Arguments fit the tool's schema.
 	Arguments json.RawMessage
-	// Uninstructed reports that no call of the turn has brought the instructions of the workspace.
+	// Uninstructed reports that no call of the turn has returned the instructions of the workspace.
 	Uninstructed bool
 }
 
@@ -400,7 +401,7 @@ func (r *run) writeStep(ctx context.Context, tx pgx.Tx, answer model.Answer) err
 	return r.appendTx(ctx, tx, entry.NewDraft(id, r.turn.Bot, answer.Message))
 }
 
-// transcript is what a bot reads of a thread: the memory of its beginning, and the entries after that.
+// transcript is the part of a thread that a bot reads: the memory of its beginning, and the entries after that.
 type transcript struct {
 	bot, turn string
 	memory    memory
@@ -421,7 +422,7 @@ type transcript struct {
 	people map[string]Person
 	// states holds the edits and deletions of messages.
 	states entrystate.States
-	// sight says what the model can be shown.
+	// sight says what the model can see.
 	sight sight
 }
 
@@ -445,11 +446,11 @@ func (r *run) budget() int64 {
 	return int64(float64(r.window) * (1 - reserve))
 }
 
-// most is about how many tokens of the thread a question begins with. If there are more, only half as many are kept, so
-// that many questions begin alike.
+// most is roughly how many tokens of the thread a question begins with. A longer transcript is cut to half of that, so
+// that many questions then begin alike.
 func (r *run) most() int64 { return min(mostRead, r.budget()/2) }
 
-// mostRead is [run.most] of a model with a large window. It is limited, because each step pays for reading it.
+// mostRead is [run.most] for a model with a large window. It is limited, because each step pays for reading so much.
 const mostRead = 40_000
 
 // fixable reports whether people can fix an error, in contrast to an error of the database.

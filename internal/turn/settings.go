@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/setting"
 )
 
-// RootSettings are what an operator can set of [RootLimits].
+// RootSettings are the operator's settings for [RootLimits].
 func RootSettings() []setting.Setting[RootLimits] {
 	return []setting.Setting[RootLimits]{
 		setting.Count("entry_turns", "50", "how many turns of bots may follow from one message of a person", func(l *RootLimits) *int { return &l.Turns }),
@@ -18,7 +18,7 @@ func RootSettings() []setting.Setting[RootLimits] {
 	}
 }
 
-// BudgetSettings are what an operator can set of [Budget].
+// BudgetSettings are the operator's settings for [Budget].
 func BudgetSettings() []setting.Setting[Budget] {
 	return []setting.Setting[Budget]{
 		setting.Micros("installation_usd_day", "200", "US dollars that all houses together may spend in a day with the installation's keys of models", func(b *Budget) *int64 { return &b.DayMicros }),

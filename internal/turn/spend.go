@@ -9,7 +9,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Spender is a caller of models in a thread: a turn of a bot, or a run of a coding agent. All spend the same money.
+// Spender is a caller of models in a thread: a turn of a bot, or a run of a coding agent. All of them share the same
+// limits.
 type Spender struct {
 	House, Thread string
 	// Root is the root of its work; see [RootOf].
@@ -18,12 +19,12 @@ type Spender struct {
 	Run int64
 	// Bot is the handle of the bot.
 	Bot string
-	// Limits are the bot's, of which those of a run and of a day count here, and Roots the operator's.
+	// Limits are the bot's limits, of which those of a run and of a day count here. Roots are the operator's.
 	Limits Limits
 	Roots  RootLimits
 }
 
-// SpentTx returns a [fault.Exhausted] for a limit that is reached; nil if none is.
+// SpentTx returns a [fault.Exhausted] if a limit is reached, and otherwise nil.
 func (s Spender) SpentTx(ctx context.Context, tx pgx.Tx) error {
 	list, err := s.metersTx(ctx, tx)
 	for _, m := range list {

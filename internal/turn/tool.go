@@ -23,7 +23,7 @@ const (
 	atOnce = 5
 	// maxResult limits the text of a tool's result, in bytes. The model reads it again with each further step.
 	maxResult = 48 << 10
-	// toolPatience is how long a tool is retried that cannot reach what it needs.
+	// toolPatience is how long a tool is retried while something that it needs is unavailable.
 	toolPatience = time.Minute
 )
 
@@ -39,9 +39,9 @@ func offered(all []Tool, names []string) []Tool {
 	return slices.DeleteFunc(slices.Clone(all), func(t Tool) bool { return !slices.Contains(names, t.Name) })
 }
 
-// runCalls runs the calls of a step and writes each result as soon as it is available. It returns when all are written,
-// except for calls that people have not decided about: asking reports that there are any. The error is that of writing
-// a result or a request for approval, or of ctx.
+// runCalls runs the calls of a step and writes each result as soon as it is available. It returns when all results are
+// written, except those of calls that await people's decisions; asking reports whether there are any. The error comes
+// from writing a result or a request for approval, or from ctx.
 func (r *run) runCalls(ctx context.Context, calls []call) (asking bool, err error) {
 	asked, err := r.asked(ctx, calls)
 	if err != nil {
@@ -99,8 +99,8 @@ func (r *run) runCall(ctx context.Context, c call, q *approval.Pending) error {
 	if err == nil {
 		call := Call{Scope: r.scope(), Thread: r.turn.Thread, Turn: r.turn.ID, ID: id, Arguments: arguments, Uninstructed: tool.Sandbox && !r.instructed.Load()}
 		got, err = r.call(ctx, tool, call)
-		// If the database was lost, nobody knows whether the tool had its effect. Repeating the call is harmless, but a
-		// model that reads of a failure would make another call.
+		// If the database was unavailable, nobody knows whether the tool had its effect. Repeating the call is harmless, but
+		// a model that sees a failure would make another call.
 		for pause := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && time.Since(began) < toolPatience; pause = min(2*pause, 2*time.Second) {
 			if !wait.For(ctx, pause) {
 				break

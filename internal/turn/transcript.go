@@ -135,9 +135,9 @@ func (t *transcript) pending(of Turn) (calls []call) {
 	return calls
 }
 
-// messages returns what the model reads. What an entry becomes depends only on the entries before it. As the thread
-// grows, requests therefore begin with the same text and only add to its end, so that providers read the beginning from
-// their caches.
+// messages returns the messages for the model. The text of an entry depends only on the entries before it. As the
+// thread grows, requests therefore begin with the same text and only add to its end, so that providers read the
+// beginning from their caches.
 func (t *transcript) messages() []entry.PiMessage {
 	m := messages{transcript: t, list: t.memory.notes(t.reads, t.person), words: map[string]string{}, chats: map[string]entry.Entry{},
 		commands: map[string]entry.Entry{}, ran: map[string]int{}, returned: map[string]bool{}}
@@ -163,7 +163,7 @@ func (t *transcript) messages() []entry.PiMessage {
 type messages struct {
 	*transcript
 	list     []entry.PiMessage
-	words    map[string]string      // of each chat, by id
+	words    map[string]string      // text of each chat, by its id
 	chats    map[string]entry.Entry // by id
 	lastChat string
 	commands map[string]entry.Entry // by id
@@ -368,8 +368,7 @@ func (t *transcript) read() int {
 	return 0
 }
 
-// notes returns what the model reads instead of the beginning of the thread. reads reports whether the bot can read
-// more.
+// notes returns the messages that replace the beginning of the thread. reads reports whether the bot can read more.
 func (m *memory) notes(reads bool, person func(id string) Person) (list []entry.PiMessage) {
 	more := ""
 	if reads {
@@ -400,7 +399,7 @@ func (m *memory) notes(reads bool, person func(id string) Person) (list []entry.
 }
 
 // question says which entry a turn of the bot began to answer, and when. asks is that entry; its ID is empty if it is
-// not in the transcript. quote reports that more was said after it.
+// not in the transcript. quote reports that other messages follow it.
 func (t *transcript) question(began entry.Entry, asks entry.Entry, reason string, quote bool) string {
 	words := "it is " + began.Time.UTC().Format(clock)
 	switch {
@@ -419,8 +418,8 @@ func (t *transcript) question(began entry.Entry, asks entry.Entry, reason string
 	return note(words).Text()
 }
 
-// appended returns messages with one more text of arbe. It becomes a part of the last message if that is a user's, so that
-// a question and what belongs to it stay together.
+// appended returns messages with one more text of arbe. The text joins the last message if that is a user's, so that a
+// question and its notes stay together.
 func appended(list []entry.PiMessage, text string) []entry.PiMessage {
 	if n := len(list); n > 0 {
 		if u, ok := list[n-1].(entry.PiUser); ok && len(u.Content) == 1 && u.Content[0].Type == entry.PiTextBlock {

@@ -1,19 +1,19 @@
-// Package turn lets bots answer: a turn is a bot's work on something that was said in a thread.
+// Package turn lets bots answer: a turn is a bot's work on a message in a thread.
 //
-// A turn is a loop. The bot's model is called with what was said (transcript.go), the tools that it wants are run
-// (tool.go), and it is called again, until it has said everything. Each step is committed before the next one begins:
-// the model's answer as a pi.assistant entry before its tools run, each tool's result as a pi.tool_result entry, and
-// the last answer as the bot's chat. Any server can therefore continue a turn from the log: a killed server loses only
-// the call in progress.
+// A turn is a loop. It calls the bot's model with the thread's messages (transcript.go), runs the tools that the model
+// calls (tool.go), and calls the model again, until the model has nothing more to do. Each step is committed before the
+// next one begins: the model's answer as a pi.assistant entry before its tools run, each tool's result as a
+// pi.tool_result entry, and the last answer as the bot's chat. Any server can therefore continue a turn from the log: a
+// killed server loses only the call in progress.
 //
-// No step happens twice. The ids of a turn's entries are derived from its own id, and a log stores one entry per id;
-// and a step is committed only together with the row's count of steps, by the server that began the turn last. A tool
-// can be repeated harmlessly.
+// No step happens twice. The ids of a turn's entries derive from its own id, and a log stores one entry per id. A step
+// is committed together with the row's count of steps, and only by the server that began the turn last. Repeating a
+// tool is harmless.
 //
 // A bot has one turn at a time in a thread. Entries that arrive meanwhile are passed to that turn (steering), which
 // reads the log again before each call, and does not end before it has read them all.
 //
-// This package knows neither queues nor selection: package dispatch decides which turns begin, and runs them.
+// This package has no queues and does not choose bots: package dispatch decides which turns begin, and runs them.
 package turn
 
 import (
@@ -41,7 +41,7 @@ var queries = query.New()
 // Turn is one turn of a bot.
 type Turn struct {
 	ID, House, Thread string
-	// Bot is the agent whose turn it is.
+	// Bot is the id of the bot.
 	Bot string
 	// Entry is the id of the entry that asked, and Asked the ids of all entries that the turn answers; AskedSeqs are
 	// their positions.
@@ -62,8 +62,8 @@ type Turn struct {
 	// root of the last one by a person, or else of the first.
 	Root   string
 	Status Status
-	// Due is when a delayed turn decides whether it begins, when a turn that asks people continues without an answer,
-	// or when one that waits for its model's provider asks it again.
+	// Due is the time at which a delayed turn decides whether it begins, a turn that asks people continues without an
+	// answer, or a turn that waits for its model's provider asks again.
 	Due time.Time
 	// Steps is how many model calls are in the log.
 	Steps int
@@ -71,8 +71,7 @@ type Turn struct {
 	StoppedBy string
 	// Attempts is how often its next step was begun or, for a delayed turn, the decision whether it begins.
 	Attempts int
-	// Asks is how many of them asked people, so that the turn waited for answers. Waited is the total time of these
-	// waits.
+	// Asks is how many of those attempts ended with a wait for people's answers. Waited is the total time of these waits.
 	Asks   int
 	Waited time.Duration
 	// Deaths is how many servers began to work on its next step and did not return from it.
@@ -95,11 +94,11 @@ type Status string
 
 // The statuses. The first four belong to active turns.
 const (
-	// Delayed: it waits to see whether anyone else speaks.
+	// Delayed: the turn waits in case somebody else speaks.
 	Delayed Status = "delayed"
 	Queued  Status = "queued"
 	Running Status = "running"
-	// Asking: it waits until people say whether tools may run; see [AnswerTx].
+	// Asking: the turn waits until people decide whether tools may run; see [AnswerTx].
 	Asking Status = "asking"
 	// Answered: the bot's chat is in the log.
 	Answered Status = "answered"
@@ -126,7 +125,7 @@ func fromRow(r query.Turn) Turn {
 	}
 }
 
-// The ids of a turn's entries begin with [entry.TurnPrefix] and its id, so that no two writers write one of them twice.
+// The ids of a turn's entries begin with [entry.TurnPrefix] and the turn's id, so that no entry is written twice.
 
 func (t Turn) startID() string         { return entry.TurnPrefix + t.ID + ".start" }
 func (t Turn) endID() string           { return entry.TurnEndID(t.ID) }
@@ -176,7 +175,7 @@ func (t Turn) Questions() (list []Question) {
 	return list
 }
 
-// split divides the entries that the turn answers into those up to a position and those after it.
+// split divides the entries that the turn answers at a position: read are those up to it, unread those after it.
 func (t Turn) split(tail int64) (read []string, unread []Question) {
 	for i, id := range t.Asked {
 		if t.AskedSeqs[i] <= tail {
@@ -202,12 +201,12 @@ type Request struct {
 	// Think is how hard the model thinks for the entry. If set, it applies from then on in the turn that takes the
 	// entry.
 	Think entry.Effort
-	// Delay is how long the turn waits. An [Ambient] turn waits to see whether anyone else speaks, and begins only if
-	// the bot then has something to say. Defaults to 0: it begins at once.
+	// Delay is how long the turn waits before it begins. An [Ambient] turn waits in case somebody else speaks, and begins
+	// only if the bot then has something to say. Defaults to 0: it begins at once.
 	Delay time.Duration
 }
 
-// Ambient is the reason of a turn that nobody asked for.
+// Ambient is the reason of a turn that nobody requested.
 const Ambient = "ambient"
 
 // Outcome is the result of a [Request].
@@ -268,9 +267,9 @@ func SteerTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, t T
 	return err
 }
 
-// WithdrawTx takes entries back from a delayed turn that tx has locked; see [LockTx]. rest are those that still ask for it. They
-// include t.Entry, which asks for it because of t.Reason and t.Policy from now on. If rest is empty, the turn does not begin, and
-// the log says why.
+// WithdrawTx takes entries back from a delayed turn that tx has locked; see [LockTx]. rest are the entries that still ask
+// for it. They include t.Entry, which from now on asks for it because of t.Reason and t.Policy. If rest is empty, the turn
+// does not begin, and the log says why.
 func WithdrawTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, t Turn, rest []Question, why entry.Reason) error {
 	if len(rest) == 0 {
 		if _, err := queries.DecideTurn(ctx, tx, string(Skipped), t.ID, &t.Due); err != nil {
@@ -288,14 +287,14 @@ func WithdrawTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, 
 	return queries.WithdrawEntries(ctx, tx, p)
 }
 
-// AskedTx returns the bots that were asked about entries of a thread. One that only listens, and has not begun to answer, was
-// not.
+// AskedTx returns the bots that were asked about entries of a thread. It leaves out bots that only listen and have not begun
+// to answer.
 func AskedTx(ctx context.Context, tx pgx.Tx, house, thread string, seqs []int64) (bots []string, err error) {
 	return queries.TurnsAbout(ctx, tx, house, thread, seqs)
 }
 
-// ForgetTx deletes the summaries of a thread that may include the entry at a position. Bots then read the end of the thread, and leave
-// out what an earlier summary would have replaced.
+// ForgetTx deletes the summaries of a thread that may include the entry at a position. Bots then read the end of the thread,
+// without the entries that the summary replaced.
 func ForgetTx(ctx context.Context, tx pgx.Tx, house, thread string, seq int64) error {
 	return queries.ForgetSummaries(ctx, tx, house, thread, seq)
 }
@@ -325,7 +324,7 @@ func askedThink(text []byte) (said map[string]entry.Effort) {
 // attemptTx changes the row of the bot's active turn, or inserts one, and returns when it is due; zero if it is not delayed.
 // If that turn ends meanwhile, the error is [pgx.ErrNoRows].
 func attemptTx(ctx context.Context, tx pgx.Tx, r Request, due time.Time) (id string, at time.Time, o Outcome, err error) {
-	fresh := r.Chain == 0 || r.Reason == Retried // a person asks
+	fresh := r.Chain == 0 || r.Reason == Retried // a person requests the turn
 	steer := query.SteerTurnParams{HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, Seq: r.Seq, EntryID: r.Entry, Chain: int32(r.Chain), Tools: r.Tools, Root: r.Root, Fresh: fresh, AskedThink: r.askedThink()}
 	if id, err = queries.SteerTurn(ctx, tx, steer); !errors.Is(err, pgx.ErrNoRows) {
 		return id, at, Steered, err
@@ -384,7 +383,8 @@ func ActiveTx(ctx context.Context, tx pgx.Tx, house, thread string) (list []Turn
 	return list, err
 }
 
-// OverdueTx returns the active turns of all houses that should have begun this long ago, with the fields ID, House, Thread and Due.
+// OverdueTx returns the active turns of all houses that are overdue by at least since. Only the fields ID, House, Thread and
+// Due are set.
 func OverdueTx(ctx context.Context, tx pgx.Tx, since time.Duration) ([]Turn, error) {
 	rows, err := tx.Query(ctx, "select id, house_id, thread_id, due_at from active_turns($1)", since)
 	if err != nil {
@@ -418,10 +418,9 @@ func StopTx(ctx context.Context, tx pgx.Tx, id, by string) (t Turn, ok bool, err
 	return fromRow(row), err == nil, err
 }
 
-// State is what a bot does in a thread.
+// State is a bot's activity in a thread.
 type State struct {
-	// Active reports that one of its turns is queued or running, Delayed that one waits to see whether anyone else
-	// speaks.
+	// Active reports that one of its turns is queued or running, Delayed that one waits in case somebody else speaks.
 	Active, Delayed bool
 	// Last is when its last turn ended; zero if it had none within a day.
 	Last time.Time
@@ -437,10 +436,10 @@ func StateTx(ctx context.Context, tx pgx.Tx, house, thread string) (map[string]S
 	return states, err
 }
 
-// Used is what the turns of a house used.
+// Used is the usage of a house.
 type Used struct {
-	// CostMicros is what it cost, in millionths of a US dollar. Calls of models whose price is unknown count at the
-	// price of [Budget] if they used a key of the installation, and otherwise count nothing.
+	// CostMicros is the cost, in millionths of a US dollar. Calls of models whose price is unknown count at the price of
+	// [Budget] if they used a key of the installation, and otherwise count nothing.
 	CostMicros int64
 	// CostUnknown reports that there were such calls. Calls counts all.
 	CostUnknown bool
@@ -471,14 +470,14 @@ func UsedTodayTx(ctx context.Context, tx pgx.Tx, house, person string) (u Used, 
 	}, err
 }
 
-// ThreadUsed is what a thread has used.
+// ThreadUsed is the usage of a thread.
 type ThreadUsed struct {
 	// CostMicros and CostUnknown are as in [TreeCostTx], and Calls is the number of model calls.
 	CostMicros  int64
 	CostUnknown bool
 	Calls       int64
-	// Model is the model that a turn of the thread asked last; empty if none has. Tokens is what that model read, of at most
-	// Window, which is 0 if it is not known.
+	// Model is the model that a turn of the thread asked last; empty if none has. Tokens is how many tokens it read, of at
+	// most Window, which is 0 if it is not known.
 	Model          string
 	Tokens, Window int64
 }
@@ -490,7 +489,7 @@ func TreeCostTx(ctx context.Context, tx pgx.Tx, house, thread string) (micros in
 	return row.CostMicros, row.CostUnknown, err
 }
 
-// ThreadUsedTx returns what a thread has used.
+// ThreadUsedTx returns the usage of a thread.
 func ThreadUsedTx(ctx context.Context, tx pgx.Tx, house, thread string) (u ThreadUsed, err error) {
 	cost, err := queries.TreeSpent(ctx, tx, house, thread)
 	if err != nil {
@@ -518,8 +517,8 @@ func ChainTx(ctx context.Context, tx pgx.Tx, id string) (chain int, root string,
 // worked returns how long the turn has taken, without its waits for people.
 func (t Turn) worked() time.Duration { return time.Since(t.StartedAt) - t.Waited }
 
-// Retried is the reason of a turn that a person had retried. What follows from it has a new root.
+// Retried is the reason of a turn that a person has retried. It has a new root.
 const Retried = "retry"
 
-// RootOf returns the root of what follows from an entry of a person.
+// RootOf returns the root that an entry of a person begins.
 func RootOf(thread, entry string) string { return thread + "/" + entry }

@@ -39,13 +39,13 @@ func (r *run) deadline() time.Time {
 	return r.turn.StartedAt.Add(r.bot.Limits.withDefaults().Time + r.turn.Waited)
 }
 
-// unanswered is why a model did not answer.
+// unanswered is the reason why a model did not answer.
 type unanswered struct {
 	// kind is the kind of the error in one word, and brief describes it in a few words.
 	kind, brief string
 	// after is the pause that the provider asks for; 0 if it does not.
 	after time.Duration
-	// lasting reports that waiting does not help, so that only another model does.
+	// lasting reports that waiting does not help, and only another model does.
 	lasting bool
 	err     error
 }
@@ -54,9 +54,9 @@ func unansweredBy(failed *model.Error) unanswered {
 	return unanswered{string(failed.Kind), failed.Brief(), failed.RetryAfter, !failed.Passing(), failed}
 }
 
-// wait waits after a transient failure, and returns when a model is to be asked again: the same one, or a fallback of
-// the house. since is when the model last showed a sign of life. If the turn has no time for the pause, wait ends the
-// turn. If the pause is long, the error is a [*WaitError].
+// wait waits after a transient failure, and returns when it is time to ask a model again: the same one, or a fallback
+// of the house. since is the time of the model's last sign of life. If the turn has no time for the pause, wait ends
+// the turn. If the pause is long, the error is a [*WaitError].
 //
 // A fallback is asked after a wait of [Waits].Fallback. If it answers, it is used for the rest of the turn. If no
 // fallback answers either, a pause follows, and the bot's own model is next.
@@ -138,7 +138,7 @@ func (r *run) record(ctx context.Context, p query.WaitTurnParams, drafts ...entr
 	})
 }
 
-// modelRef returns the ref of the model that is asked.
+// modelRef returns the ref of the model that the turn currently uses.
 func (r *run) modelRef() string {
 	return model.Ref{Endpoint: r.endpoint.Name, Model: r.modelID}.String()
 }
@@ -207,7 +207,7 @@ type lifeline struct {
 	timer     *time.Timer
 	last      atomic.Int64
 	begun     atomic.Bool
-	// mu is held while the thread is told. over is set when the call has ended.
+	// mu is held while the entry is written. over is set when the call has ended.
 	mu   sync.Mutex
 	over bool
 }
