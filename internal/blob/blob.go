@@ -1,5 +1,5 @@
 // Package blob stores sequences of bytes under keys: in a directory (directory.go), in a bucket of an S3-compatible
-// service (s3.go), or in Postgres (postgres.go). It does not know what the bytes are; package artifact does. Every
+// service (s3.go), or in Postgres (postgres.go). It does not know what the bytes mean; package artifact does. Every
 // store passes the test suite in blobtest.
 package blob
 
@@ -39,7 +39,7 @@ type Store interface {
 	// Open reads a blob from an offset in bytes; at or after its end there is nothing to read. ctx also bounds the
 	// reading. A key without a blob is a [fault.NotFound], from Open or from the first Read.
 	Open(ctx context.Context, key Key, offset int64) (io.ReadCloser, error)
-	// Delete deletes a blob, or what a failed Put left of it. Deleting a blob that does not exist succeeds.
+	// Delete deletes a blob, or the part that a failed Put left. Deleting a blob that does not exist succeeds.
 	Delete(ctx context.Context, key Key) error
 }
 

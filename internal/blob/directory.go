@@ -11,7 +11,8 @@ import (
 )
 
 // Directory is a store in a directory: one file per blob, in one subdirectory per house. It serves one machine, or
-// several that share the file system. It uses an [os.Root], so that no key and no symbolic link leads out of it.
+// several machines that share the file system. It uses an [os.Root], so that no key and no symbolic link leads out of
+// it.
 type Directory struct{ root *os.Root }
 
 // OpenDirectory opens a store, and creates its directory if there is none.

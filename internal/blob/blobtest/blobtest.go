@@ -1,4 +1,4 @@
-// Package blobtest is the test suite for blob stores. Every store runs it, so that all keep the same promises.
+// Package blobtest is the test suite for blob stores. Every store runs it, so that all of them keep the same promises.
 package blobtest
 
 import (
