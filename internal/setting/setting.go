@@ -1,5 +1,6 @@
-// Package setting states what an operator can set. Each setting stands once, with its name, its default, a line of help and
-// the field that it sets, in the package that uses it. Whoever assembles packages joins their settings with [Within].
+// Package setting declares the operator's settings. Each setting is declared once, in the package that uses it, with its
+// name, its default, a line of help and the field that it sets. A package that assembles others joins their settings with
+// [Within].
 package setting
 
 import (
@@ -28,13 +29,13 @@ type Setting[C any] struct {
 	set func(c *C, text string) error
 }
 
-// Value is a setting that set reads. Its errors need not name the setting.
+// Value is a setting whose text is parsed by set. Its errors need not name the setting.
 func Value[C any](name, byDefault, usage string, set func(c *C, text string) error) Setting[C] {
 	return Setting[C]{Name: name, Env: "ARBE_" + strings.ToUpper(name), Default: byDefault, Usage: usage, set: set}
 }
 
-// Set sets the field. An empty text leaves it as it is. A text that is no value of the setting is a [fault.Invalid] that
-// names it.
+// Set sets the field. An empty text leaves it unchanged. If the text is not a valid value, the error is a
+// [fault.Invalid] that names the setting.
 func (s Setting[C]) Set(c *C, text string) error {
 	if text == "" {
 		return nil
@@ -62,7 +63,7 @@ func Within[C, P any](part func(*C) *P, settings ...Setting[P]) []Setting[C] {
 	return list
 }
 
-// parsed is a setting whose field is what parse returns. example is a value of it.
+// parsed is a setting whose field gets the result of parse. example is a valid value.
 func parsed[C, T any](name, byDefault, usage, example string, field func(*C) *T, parse func(string) (T, bool)) Setting[C] {
 	return Value(name, byDefault, usage, func(c *C, text string) error {
 		value, ok := parse(text)
@@ -148,7 +149,7 @@ func Paths[C any](name, byDefault, usage string, field func(*C) *[]string) Setti
 // dollars reads an amount of US dollars.
 func dollars(text string, least float64) (float64, bool) {
 	usd, err := strconv.ParseFloat(text, 64)
-	return usd, err == nil && usd >= least && usd <= 1e9 // not so of NaN
+	return usd, err == nil && usd >= least && usd <= 1e9 // false for NaN
 }
 
 // leastDollars is the smallest amount: a millionth.
@@ -175,8 +176,7 @@ func MicrosOrNone[C any](name, byDefault, usage string, field func(*C) *int64) S
 	})
 }
 
-// Defaults returns a C with the defaults of its settings. A default that is no value of its setting is a mistake of the
-// program, and panics.
+// Defaults returns a C with the defaults of its settings. An invalid default is a mistake in the program, and panics.
 func Defaults[C any](settings []Setting[C]) (c C) {
 	for _, s := range settings {
 		if err := s.Set(&c, s.Default); err != nil {
