@@ -30,8 +30,8 @@ func nameTaken(ref Ref) *fault.Error {
 }
 
 // Append adds drafts at the end of a log, in order and all or none, and returns their entries after the commit, one per
-// draft. A draft whose id the log already has is not written again: the first write's entry is returned for it. The
-// doors check what each kind may hold ([entry.Check]); Append does not.
+// draft. A draft whose id the log already has is not written again; Append returns the first write's entry for it. The
+// doors check the content of each kind ([entry.Check]); Append does not.
 //
 // Appends to all logs share commits: a call waits only for the commit in progress. While a caller of [Log.AppendTx]
 // holds a log's lock, appends to that log wait for its transaction; appends to other logs do not. If ctx ends first,

@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // changes notifies the followers of all logs of a database.
 type changes struct {
-	// changed receives one token for any number of changes. More tokens would tell its reader nothing new.
+	// changed receives one token for any number of changes. More tokens would be of no use to its reader.
 	changed chan struct{}
 	// callback is called with the ids of the changed streams.
 	callback atomic.Pointer[func(streams []int64)]

@@ -76,7 +76,7 @@ func sameAppend(a, b entry.Entry) bool {
 	return first == second
 }
 
-// Bytes returns what an entry adds to the content of its log: one JSON message, or bytes.
+// Bytes returns the content of an entry: one JSON message, or bytes.
 func Bytes(e entry.Entry) []byte {
 	if e.Type != bytesType {
 		return e.Payload

@@ -47,7 +47,7 @@ func newCall(ref store.Ref, stream int64, drafts []entry.Draft) (*call, error) {
 	return c, nil
 }
 
-// Commit describes what was just committed to one stream.
+// Commit describes a commit to one stream.
 type Commit struct {
 	Ref store.Ref
 	// Stream is the stream's id.
@@ -65,10 +65,10 @@ func (c Commit) Entries() (entries []entry.Entry) {
 	return entries
 }
 
-// Hooks are what the owner of a [Committer] does when it commits. All are required and must be safe for concurrent use
-// and quick, because the next batch waits for them.
+// Hooks are functions of the owner of a [Committer], which calls them when it commits. All are required and must be
+// safe for concurrent use and quick, because the next batch waits for them.
 type Hooks struct {
-	// Committed is called with what was just committed to a stream, before the callers of Append return.
+	// Committed is called after each commit to a stream, before the callers of Append return.
 	Committed func(Commit)
 	// Notify asks to notify other servers that a stream reaches a position. Batches do not notify them themselves,
 	// because a notification takes a lock that all notifying transactions of the database share.

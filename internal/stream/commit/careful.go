@@ -26,8 +26,8 @@ const (
 // ErrMoved is the error of a call whose stream has lost its name to another stream. Nothing was written.
 var ErrMoved = errors.New("the name belongs to another stream")
 
-// careful writes parts that cannot be in a batch, each in a transaction of its own over the pool. The transaction finds
-// the reason: entries that exist already, or that may not be written.
+// careful writes parts that cannot be in a batch, each in its own transaction over the pool. The transaction finds the
+// reason: entries that exist already, or that are not allowed.
 type careful struct {
 	ctx   context.Context
 	store *store.Store
@@ -42,8 +42,8 @@ type careful struct {
 func (c *careful) write(p part) {
 	c.slots <- struct{}{}
 	defer func() { <-c.slots }()
-	// suspicious reports entries that existed already, or an error. What follows in the lane is then written alone too,
-	// because it would probably make a batch fail.
+	// suspicious reports entries that existed already, or an error. The next calls of the lane are then written alone,
+	// too, because they would probably make a batch fail.
 	suspicious := false
 	for groups := [][]*call{p.calls}; len(groups) > 0; {
 		calls := groups[0]

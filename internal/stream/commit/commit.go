@@ -1,10 +1,10 @@
 // Package commit is the log's write engine: it accepts appends to all streams and commits them in groups.
 //
 // Calls of [Committer.Append] wait in a queue (queue.go) with one lane for each stream. One writer (writer.go) takes
-// batches from it: everything that waits, of all streams, in one statement (batch.go). What cannot be part of a batch,
-// because it is invalid or was written before, is written in a transaction of its own (careful.go).
+// batches from it: all waiting calls, of all streams, in one statement (batch.go). Calls that cannot be part of a
+// batch, because they are invalid or were written before, get their own transaction (careful.go).
 //
-// The engine knows nothing of readers. Its owner learns through [Hooks] what was committed.
+// The engine knows nothing of readers. It reports commits to its owner through [Hooks].
 package commit
 
 import (

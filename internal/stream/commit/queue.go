@@ -59,7 +59,7 @@ type lane struct {
 	quota *semaphore.Weighted
 }
 
-// part is what a batch takes from one lane.
+// part is the share of a batch that comes from one lane.
 type part struct {
 	lane       *lane
 	id, tail   int64 // copies, because the lane's fields may change meanwhile; so are connection and alone

@@ -21,8 +21,8 @@ import (
 // indexes, because the tables may be small now and large later. The best plan does not depend on the batch.
 var planOnce = map[string]string{"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 
-// writer commits what is queued, batch after batch, over a connection of its own. A batch is what arrived while the
-// previous one was committed. One goroutine runs it, because several that shared the streams were measured to be
+// writer commits queued calls, batch after batch, over its own connection. A batch holds the calls that arrived while
+// the previous one was committed. One goroutine runs it, because several that shared the streams were measured to be
 // slower.
 //
 // A batch is optimistic: it assumes that the tails are as last read and that the ids are new. If that is wrong,
@@ -37,8 +37,8 @@ type writer struct {
 	careful *careful
 
 	conn *pgx.Conn // nil after it broke
-	// connection is the number of conn. What was read over an earlier connection may be outdated: the new one may lead
-	// to a server that failed over or was restored and lacks the last commits.
+	// connection is the number of conn. Positions that were read over an earlier connection may be outdated: the new one
+	// may lead to a server that failed over or was restored, and lacks the last commits.
 	connection int
 	batch      batch
 }

@@ -43,8 +43,8 @@ type forwarder struct {
 	topics *topics
 }
 
-// run sends what is published here. It reads previews like a tail, so that output which comes faster than Postgres
-// accepts it loses its middle and delays nobody.
+// run sends deltas that are published here. It reads previews like a tail, so that output which comes faster than
+// Postgres accepts it loses its middle and delays nobody.
 func (f *forwarder) run() {
 	for {
 		select {

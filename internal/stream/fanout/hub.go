@@ -6,14 +6,14 @@
 // (preview.go). A watcher (watch.go) holds only a cursor. It takes what the topic has after its cursor, or reads from
 // the log (reader.go) if it is further behind, so a slow watcher delays no other.
 //
-// listen.go receives notifications of what any server committed. poll.go also asks Postgres regularly, because
-// notifications may be lost. notify.go notifies other servers of batches, and forward.go sends them deltas.
+// listen.go receives notifications of all servers' commits. poll.go also asks Postgres regularly, because notifications
+// may be lost. notify.go notifies other servers of batches, and forward.go sends them deltas.
 //
-// The rule to remember: a notification is only a hint to look. Hints may come late, twice or never. What a watcher is
-// sent depends only on its cursor and on what Postgres has committed.
+// The rule to remember: a notification is only a hint to look. Hints may come late, twice or never. What a watcher
+// receives depends only on its cursor and on Postgres' commits.
 //
-// The engine does not know how entries are written. Its owner offers it what was committed here ([Hub.Offer]), which
-// saves a read, and learns through [Hooks] what others committed.
+// The engine does not know how entries are written. Its owner offers it the commits of this server ([Hub.Offer]), which
+// saves a read, and learns of other servers' commits through [Hooks].
 package fanout
 
 import (
@@ -137,8 +137,8 @@ func (h *Hub) Publish(ctx context.Context, ref store.Ref, d Delta) error {
 	return nil
 }
 
-// Offer gives watchers of a stream what was just committed to it through this server, which saves a read. entries is
-// called only if there is a watcher.
+// Offer gives watchers of a stream the entries of a commit of this server, which saves a read. entries is called only
+// if there is a watcher.
 func (h *Hub) Offer(stream int64, entries func() []entry.Entry) {
 	if t := h.topics.find(stream); t != nil {
 		h.topics.offer(t, entries())

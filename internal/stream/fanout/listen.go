@@ -29,7 +29,7 @@ type Hooks struct {
 	Appended func(pid uint32, stream, tail int64)
 }
 
-// receiver receives notifications of what any server committed, and passes them to the topics and the hooks.
+// receiver receives notifications of all servers' commits, and passes them to the topics and the hooks.
 type receiver struct {
 	log      *slog.Logger
 	hooks    Hooks

@@ -23,7 +23,7 @@ const (
 type previewState int
 
 const (
-	// doubtful: the entry may have been committed unnoticed while there was no watcher.
+	// doubtful: the entry may have been committed unnoticed while nobody watched.
 	doubtful previewState = iota
 	// asked: doubtful, and the log is being asked.
 	asked

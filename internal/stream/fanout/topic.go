@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// recentEntries and recentBytes limit what a topic keeps for tails that keep up.
+	// recentEntries and recentBytes limit the entries that a topic keeps for tails that keep up.
 	recentEntries = 256
 	recentBytes   = 256 << 10
 )
 
-// topic is what this server knows of a stream that is watched here or has a preview. Its methods lock it, and none of
+// topic is this server's knowledge of a stream that is watched here or has a preview. Its methods lock it, and none of
 // them blocks on anything else.
 type topic struct {
 	id  int64
@@ -43,7 +43,7 @@ type topic struct {
 	previews []*preview
 }
 
-// view is what a watcher can send next.
+// view is the next part of a stream for a watcher.
 type view struct {
 	changed            <-chan struct{}
 	deleted, abandoned bool

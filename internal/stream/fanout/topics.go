@@ -153,7 +153,7 @@ func (ts *topics) closed(id, tail int64) {
 	}
 }
 
-// offer gives a topic what was just committed through this server, which saves a fetch.
+// offer gives a topic the entries of a commit of this server, which saves a fetch.
 func (ts *topics) offer(t *topic, entries []entry.Entry) {
 	finished, fetch := t.take(entries)
 	ts.retire(finished...)
