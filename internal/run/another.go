@@ -12,9 +12,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// This file lets another coding agent continue the work of a thread. It works in a child, because a thread has one
-// agent, whose session its runs share. The child's log is a fork of the thread's: the runner rebuilds the session from
-// it as for a fresh sandbox, whichever agent wrote it.
+// This file lets another coding agent continue the work of a thread. The agent works in a child thread, because a
+// thread has one agent, whose session its runs share. The child's log is a fork of the thread's. From it, the runner
+// rebuilds the session as for a fresh sandbox, whichever agent wrote the log.
 
 // continueElsewhereTx lets another bot continue the work of a thread, whose row is locked.
 func (r *Runs) continueElsewhereTx(ctx context.Context, tx pgx.Tx, scope db.Scope, th thread.Thread, how Resume) (c Continued, err error) {
@@ -50,7 +50,7 @@ func (r *Runs) mayLeaveTx(ctx context.Context, tx pgx.Tx, th thread.Thread) erro
 	return nil
 }
 
-// begin returns the first entries of a child after what it has from its parent.
+// begin returns the first entries of a child after those that it shares with its parent.
 func (t Task) begin(author string, child thread.Thread) (drafts []entry.Draft) {
 	if child.Origin != nil {
 		drafts = append(drafts, entry.NewDraft("", author, entry.Forked{ThreadID: child.Origin.Thread, Seq: child.Origin.Seq}))

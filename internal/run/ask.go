@@ -26,7 +26,7 @@ func asker(th thread.Thread) approval.By {
 	return approval.By{House: th.House, Thread: th.ID, Epoch: th.Run.Epoch}
 }
 
-// working are the tools of arbe for which coding agents have their own equivalents.
+// working are the tools of arbe that coding agents replace by their own.
 var working = []string{entry.RunCommandTool, entry.ReadFileTool, entry.WriteFileTool, entry.EditFileTool, entry.SearchFilesTool, entry.FetchTool}
 
 // rulesOf returns a bot's rules, reduced to the tools of coding agents.

@@ -14,11 +14,11 @@ import (
 )
 
 // A bot that delegates waits for each task until its run ends (end.go) or its time has passed. The transaction that
-// ends the last wait wakes the bot, so it is woken once. A run that ends later says so in the parent thread and wakes
-// no bot. The rows record each wait and its deadline, and the search for lost runs reads them. So a wait ends even if
-// its server is gone.
+// ends the last wait wakes the bot, so it is woken once. A run that ends later is reported in the parent thread, but
+// wakes no bot. The rows record each wait and its deadline, and the search for lost runs reads them. So a wait ends
+// even if its server is gone.
 
-// endWaits ends the waits whose time has passed. It continues after an error, because the other waits may not fail.
+// endWaits ends the waits whose time has passed. It continues after an error, because that may affect only one wait.
 func (r *Runs) endWaits(ctx context.Context) (failed error) {
 	for {
 		list, err := r.config.Threads.Overdue(ctx, sweepPage)
@@ -40,7 +40,7 @@ func (r *Runs) endWaits(ctx context.Context) (failed error) {
 	}
 }
 
-// endWait ends the wait for a thread. It says in the parent thread that the run takes too long. It wakes the bot if
+// endWait ends the wait for a thread. It reports in the parent thread that the run takes too long, and wakes the bot if
 // this was its last wait.
 func (r *Runs) endWait(ctx context.Context, house, threadID string) error {
 	return r.inThread(ctx, house, threadID, func(tx pgx.Tx, th thread.Thread) error {

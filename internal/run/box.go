@@ -110,7 +110,7 @@ func output(ctx context.Context, h sandbox.Handle, argv ...string) (string, erro
 	return out.String(), err
 }
 
-// most is how long the run may take.
+// most returns how long the run may take.
 func (l *launch) most() time.Duration {
 	return time.Duration(l.bot.Limits.OrDefaults().Within(l.config.Bots.Maxima).RunMinutes) * time.Minute
 }

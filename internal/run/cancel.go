@@ -10,9 +10,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// Cancel stops the run of a driven thread, or its queued run. A runner is asked through the log, and the server that
-// follows it gives it time to end. A run that no server follows ends at once. It returns false if there was nothing
-// to stop. A chat is a [fault.Precondition].
+// Cancel stops the run of a driven thread, or its queued run. The log asks a runner to stop, and the server that
+// follows it gives it time to end. A run that no server follows ends at once. It returns false if there was nothing to
+// stop. A chat is a [fault.Precondition].
 func (r *Runs) Cancel(ctx context.Context, scope db.Scope, threadID string) (stopped bool, err error) {
 	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := r.lockDrivenTx(ctx, tx, threadID)
@@ -49,7 +49,7 @@ func (r *Runs) cancelTx(ctx context.Context, tx pgx.Tx, th thread.Thread, by str
 		stopped, followed = true, followed || !ended
 	}
 	switch {
-	case running && followed: // the server that follows it ends the runner, and then the run
+	case running && followed: // the server that follows the run ends the runner, and then the run
 		_, err = r.config.Log.AppendTx(ctx, tx, th.Stream(), entry.NewDraft("", by, entry.CancelRequested{Epoch: epoch}))
 		return true, err
 	case running:

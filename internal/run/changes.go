@@ -45,9 +45,8 @@ type Used struct {
 }
 
 // Apply applies the changes of a run to the working tree of the thread that delegated its task, completely or not at
-// all. epoch is the run, or 0 for the last one that changed something. A further call changes nothing while the
-// command runs or after it has succeeded. Apply does nothing if no run has changed anything. A task without a parent
-// thread is a [fault.Precondition].
+// all. epoch is the run, or 0 for the last one with changes. Another call does nothing while the command runs or after
+// it has succeeded. Apply does nothing if no run has changes. A task without a parent thread is a [fault.Precondition].
 func (r *Runs) Apply(ctx context.Context, scope db.Scope, threadID string, epoch int64) (Used, error) {
 	th, changed, err := r.changedBy(ctx, scope, threadID, epoch)
 	if err != nil || changed.Patch == "" {
@@ -62,10 +61,10 @@ func (r *Runs) Apply(ctx context.Context, scope db.Scope, threadID string, epoch
 	return Used{Thread: th.ParentThread, Command: said}, err
 }
 
-// Branch pushes the changes of a run as one commit on a new branch of its environment's repository. name is the
-// branch; if it is empty, a name is made from the task. It never changes an existing branch. A further call with the
-// same name changes nothing while the command runs or after it has succeeded. Branch does nothing if no run has
-// changed anything. It is a [fault.Precondition] if there is no repository, or no credential for its host.
+// Branch pushes the changes of a run as one commit on a new branch of its environment's repository. name is the branch;
+// if it is empty, the name derives from the task. Branch never changes an existing branch. Another call with the same
+// name does nothing while the command runs or after it has succeeded. Branch does nothing if no run has changes. The
+// error is a [fault.Precondition] if there is no repository, or no credential for its host.
 func (r *Runs) Branch(ctx context.Context, scope db.Scope, threadID string, epoch int64, name string) (Used, error) {
 	th, changed, err := r.changedBy(ctx, scope, threadID, epoch)
 	if err != nil || changed.Patch == "" {
@@ -139,8 +138,8 @@ func (r *Runs) nameRepositories(ctx context.Context, scope db.Scope, th thread.T
 	return nil
 }
 
-// changedBy returns a driven thread and one of its runs that has a patch: the run of an epoch, or the last one if
-// epoch is 0. The run has no patch if no run has changed anything.
+// changedBy returns a driven thread and one of its runs that has a patch: the run of an epoch, or the last one if epoch
+// is 0. If no run has changes, the returned run has no patch.
 func (r *Runs) changedBy(ctx context.Context, scope db.Scope, threadID string, epoch int64) (th thread.Thread, changed Run, err error) {
 	if th, err = r.config.Threads.Get(ctx, scope, threadID); err != nil {
 		return th, changed, err
@@ -160,8 +159,9 @@ func (r *Runs) changedBy(ctx context.Context, scope db.Scope, threadID string, e
 	return th, changed, fault.Newf(fault.Precondition, "see what it did with: arbe thread result", "run %d has left no changes", epoch)
 }
 
-// use runs a command that uses changes, unless the last such command is still running. Commands of the same use share
-// id. use passes over other entries with such an id, because people and bots may choose the ids of what they say.
+// use runs a command that uses changes, unless the last such command is still running. All attempts at the same use
+// share id as the beginning of their ids. use skips other entries with such an id, because people and bots may choose
+// the ids of their messages.
 func (r *Runs) use(ctx context.Context, scope db.Scope, threadID, id string, c entry.Command) (said entry.Entry, err error) {
 	ref := log(scope.House, threadID)
 	for n := 1; n <= mostAttempts; n++ {
@@ -246,7 +246,7 @@ func isBranch(name string) bool {
 	return branchForm.MatchString(name) && !strings.Contains(name, "..") && !strings.EqualFold(name, "HEAD") && !strings.HasPrefix(name, "refs/")
 }
 
-// branchName makes a name from a task: "arbe/fix-the-test-1q2w3e", and for a later run "arbe/fix-the-test-1q2w3e-2".
+// branchName derives a name from a task: "arbe/fix-the-test-1q2w3e", and for a later run "arbe/fix-the-test-1q2w3e-2".
 func branchName(th thread.Thread, changed Run) string {
 	words := strings.FieldsFunc(strings.ToLower(th.Name), func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') })
 	name := strings.Join(words, "-")

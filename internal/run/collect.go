@@ -8,8 +8,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// This file collects what a killed runner left: entries that it could not post, and the working tree. Another runner of the
-// same run finds both in the sandbox. It ends whatever goes on, saves the tree, posts everything and reports.
+// This file collects the entries that a killed runner could not post, and its working tree. A second runner of the same run
+// finds both in the sandbox. It ends remaining processes, saves the tree, posts everything and reports.
 
 // collectFor limits the collection.
 const collectFor = time.Minute
@@ -20,7 +20,7 @@ func (l *launch) collect(ctx context.Context, h sandbox.Handle, launcher sandbox
 	defer cancel()
 	program, err := l.putRunner(bounded, h, func(string) {})
 	if err == nil {
-		// A launch that is repeated finds the program that it started, for example after a restart of this server.
+		// A repeated launch, for example after a restart of this server, finds the program that it started before.
 		err = l.launchRunner(bounded, h, launcher, l.collectID(), program)
 	}
 	if err == nil {

@@ -26,7 +26,7 @@ const phaseSaving = "saving"
 
 // end describes how a run ends.
 type end struct {
-	// before are the entries that came with the run's report. report says why it ends: a [entry.RunFinished],
+	// before are the entries that came with the run's report. report gives the reason: an [entry.RunFinished],
 	// [entry.PiFailed] or [entry.SessionOrphaned].
 	before []entry.Draft
 	report []entry.Draft
@@ -43,7 +43,7 @@ type end struct {
 	patch   string
 }
 
-// finished returns the end that a runner reports.
+// finished returns the end of a run as its runner reports it.
 func finished(author string, id string, f entry.RunFinished) end {
 	e := end{to: thread.Status(f.Outcome), err: f.Error, result: f.Result, usage: f.Usage, through: f.Through, patch: f.PatchArtifactID}
 	e.report = []entry.Draft{entry.NewDraft(id, author, f)}
@@ -57,7 +57,7 @@ func finished(author string, id string, f entry.RunFinished) end {
 	return e
 }
 
-// failed returns the end of a run that this server could not launch, or that it ends because it broke a limit.
+// failed returns the end of a run that this server could not launch, or that has exceeded a limit.
 func failed(epoch int64, phase string, why error) end {
 	f := fault.From(why)
 	return end{to: thread.Failed, err: f.Message, report: []entry.Draft{entry.NewDraft(entry.RunEndID(epoch), "", entry.PiFailed{Epoch: epoch, Error: f.Message, Next: f.Next, Phase: phase})}}
@@ -80,7 +80,7 @@ func (e end) reports(th thread.Thread) []entry.Draft {
 	return []entry.Draft{entry.NewDraft(entry.RunEndID(o.Epoch), "", o)}
 }
 
-// cancelled returns the end of a run whose runner cannot report it.
+// cancelled returns the end of a cancelled run whose runner cannot report.
 func cancelled() end { return end{to: thread.Cancelled, reason: "it was stopped"} }
 
 // endTx ends the run of a running thread, whose row the caller has locked. It sets the row's status, writes the end
@@ -131,8 +131,8 @@ func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) er
 	return nil
 }
 
-// toldTx returns the entries for the parent thread: the end of the run, and its result as a chat of the agent. If the
-// bot waits for nothing else, it wakes the bot.
+// toldTx returns the entries for the parent thread: the end of the run, and its result as a chat of the agent. It wakes
+// the delegating bot unless that waits for other tasks.
 func (r *Runs) toldTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) ([]entry.Draft, error) {
 	runtime := ""
 	if b, err := r.config.Bots.GetTx(ctx, tx, th.House, th.Agent); err == nil {

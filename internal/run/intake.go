@@ -17,9 +17,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// This file receives the posts of runners. An agent can run anything in a runner's sandbox, so a runner is trusted only
-// with its own run. It writes to its own thread, as its bot, within the limits of a run. The ids and epochs of its
-// entries must be those of its run, and their kinds a runner's. Secrets that the run received are removed.
+// This file receives the posts of runners. An agent can run any program in its runner's sandbox, so the server trusts a
+// runner only with its own run. It writes to its own thread, as its bot, within the limits of a run. The ids and epochs
+// of its entries must be those of its run, and their kinds a runner's. Secrets that the run received are removed.
 
 // chunkType is the type of a post with a piece of an entry that will follow. It is not stored.
 const chunkType = "pi.chunk"
@@ -36,8 +36,8 @@ const maxChunk = 256 << 10
 // Accept handles a runner's post, all or nothing. Entries go to the log. Only the first heartbeat goes to the log,
 // and the row keeps the time of the last one. A report ends the run. Pieces of coming entries reach the watchers.
 //
-// Errors: a [fault.Forbidden] if the run is over, or may not write that; a [fault.Invalid] for a post that no runner
-// makes; and those of [stream.Log.Write].
+// Errors: a [fault.Forbidden] if the run is over, or may not write such an entry; a [fault.Invalid] for a malformed
+// post; and those of [stream.Log.Write].
 func (r *Runs) Accept(ctx context.Context, by Poster, w stream.Write) (done stream.Written, err error) {
 	done, err = r.accept(ctx, by, w)
 	switch fault.CodeOf(err) {
@@ -95,7 +95,7 @@ func (r *Runs) accept(ctx context.Context, by Poster, w stream.Write) (done stre
 	return done, err
 }
 
-// sorted has the parts of a post.
+// sorted has the parts of a post, by their treatment.
 type sorted struct {
 	entries []entry.Draft
 	deltas  []stream.Delta
@@ -186,7 +186,7 @@ func (s *sorted) addAsked(by Poster, d entry.Draft, at entry.Entry) error {
 	return mine(by, epoch)
 }
 
-// mine refuses an entry about another run.
+// mine returns an error for an entry about another run.
 func mine(by Poster, epoch int64) error {
 	if epoch == by.Epoch {
 		return nil
@@ -205,7 +205,7 @@ func (s *sorted) addChunk(p *posting, d entry.Draft) error {
 	return nil
 }
 
-// bound ends a run that writes more than it may.
+// bound ends a run that exceeds its limits of writing.
 func (r *Runs) bound(ctx context.Context, by Poster, p *posting, s sorted) error {
 	entries, size := p.count(len(s.entries), s.bytes)
 	l := r.config.Limits
@@ -238,7 +238,7 @@ func (r *Runs) beat(ctx context.Context, by Poster, p *posting, b entry.Heartbea
 	return err
 }
 
-// report ends the run as its runner reports, with the entries that came with the report.
+// report ends the run with the report of its runner, and the entries that came with it.
 func (r *Runs) report(ctx context.Context, by Poster, s sorted) error {
 	if err := r.witness(ctx, by, s.report); err != nil {
 		return err

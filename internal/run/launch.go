@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// obeyTimeout is how long a runner may take to say that it stops, after the log asks it to.
+	// obeyTimeout is how long a runner may take to announce that it stops, after the log has asked it to.
 	obeyTimeout = 1500 * time.Millisecond
-	// stopPatience is how much longer it may take to end its agent, save the tree and report.
+	// stopPatience is how much longer the runner may then take to end its agent, save the tree and report.
 	stopPatience = 10 * time.Second
 	// stopTimeout is how much longer ending a runner may take, in case its sandbox does not answer.
 	stopTimeout = 10 * time.Second
@@ -131,7 +131,7 @@ func (l *launch) rule(ctx context.Context, agent Agent) (err error) {
 	return cannotAsk(l.bot, agent, l.rules)
 }
 
-// claim begins the run. From now on somebody ends it, even if this server dies.
+// claim begins the run. From now on it is ended in any case, even if this server dies.
 func (l *launch) claim(ctx context.Context, h sandbox.Handle) error {
 	l.note.Sandbox = h.ID
 	machine := h.Machine // servers on other machines cannot follow it
@@ -239,7 +239,7 @@ const leftovers = `for turn in 1 2 3 4 5; do
 	test -n "$found" || exit 0
 done`
 
-// recover collects what a runner left that ended without a report, and ends it.
+// recover collects the leftovers of a runner that ended without a report, and ends its processes.
 func (l *launch) recover(ctx context.Context, h sandbox.Handle, launcher sandbox.Launcher) error {
 	if err := l.find(ctx); err == nil {
 		l.collect(ctx, h, launcher)
@@ -253,7 +253,8 @@ func (l *launch) recover(ctx context.Context, h sandbox.Handle, launcher sandbox
 	return nil
 }
 
-// clear kills what a runner left that was killed. Its agent died with it, but agents start commands in sessions of their own.
+// clear kills the processes that a killed runner left. Its agent died with it, but agents start commands in separate
+// sessions.
 func (l *launch) clear(ctx context.Context, h sandbox.Handle, launcher sandbox.Launcher) {
 	bounded, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -275,7 +276,7 @@ func (l *launch) forget(ctx context.Context, launcher sandbox.Launcher, ref, id 
 	}
 }
 
-// goneError says that the runner of a run has ended, and how.
+// goneError reports that the runner of a run has ended, and how.
 type goneError struct{ reason, lines string }
 
 func (e *goneError) Error() string { return e.reason }
@@ -367,7 +368,7 @@ func (l *launch) stop(ctx context.Context, asked bool) {
 	}
 }
 
-// obeys reports whether the runner's last heartbeat says that it stops, or its report has come.
+// obeys reports whether the runner's last heartbeat announces that it stops, or its report has arrived.
 func (l *launch) obeys(ctx context.Context) (obeys bool) {
 	err := l.inThread(ctx, l.scope.House, l.thread.ID, func(_ pgx.Tx, th thread.Thread) error {
 		obeys = th.Status != thread.Running || slices.Contains([]string{entry.Heartbeat{Phase: "stopping"}.Doing(), entry.Heartbeat{Phase: "saving"}.Doing()}, th.Run.Doing)

@@ -20,12 +20,12 @@ type Run struct {
 	Epoch  int64
 	// Status is running, completed, failed or cancelled.
 	Status thread.Status
-	// Policy is why it began; empty for runs from before this was recorded.
+	// Policy is the reason why the run began; empty for runs from before this was recorded.
 	Policy entry.Reason
-	// Ended is zero while it runs.
+	// Ended is zero while the run continues.
 	Started, Ended time.Time
-	// Phase and Error say when and why it failed. They are empty if it did not, unless its changes could not be
-	// collected. LastLines are the last lines of its output.
+	// Phase and Error say when and why the run failed, or why its changes could not be collected; empty otherwise.
+	// LastLines are the last lines of its output.
 	Phase, Error, Next, LastLines string
 	// Result is the last text of the agent.
 	Result string
@@ -35,7 +35,7 @@ type Run struct {
 	Patch string
 	// PatchBase is the commit to which the changes apply, as reported by the runner.
 	PatchBase string
-	// Repository is the URL to which [Runs.Branch] pushes the changes; empty if it would refuse them.
+	// Repository is the URL to which [Runs.Branch] would push the changes; empty if it would refuse to.
 	Repository string
 }
 
@@ -113,7 +113,7 @@ func (r *Runs) spentTx(ctx context.Context, tx pgx.Tx, house, threadID string, e
 	return Cost{max(said.CostMicros, 0), said.CostUnknown}, nil
 }
 
-// learn adds to the runs what an entry records. Entries come from the last to the first.
+// learn adds the facts of an entry to the runs. Entries come from the last to the first.
 func learn(list []Run, threadID string, e entry.Entry) []Run {
 	p, ok := entry.Decode(e)
 	if !ok {

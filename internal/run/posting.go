@@ -66,8 +66,7 @@ func (p *posting) count(entries int, size int64) (int64, int64) {
 	return p.begunEntries + p.freshEntries, p.begunBytes + p.freshBytes
 }
 
-// leastKept is the least number of bytes for which a kept text counts. Its record takes up space however short the
-// text is.
+// leastKept is the least number of bytes that a kept text counts: even a short text has a record that takes up space.
 const leastKept = 4096
 
 // mayKeep counts a kept text as an entry of this size, unless the run would exceed its limits.

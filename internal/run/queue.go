@@ -12,9 +12,9 @@ import (
 )
 
 // This file handles the queue of messages that wait for an agent. Any member may change a message until the runner
-// takes it. Changes and takes are entries, written one at a time under the lock of the thread's row, so each sees
-// those before it. If two members change one message at once, the second gets an error. Nobody can change a message
-// after the runner took it.
+// takes it. Both are entries, written one at a time under the lock of the thread's row, so each sees those before it.
+// If two members change one message at once, the second gets an error. Nobody can change a message after the runner
+// took it.
 
 const (
 	// shownQueue limits the messages of a queue that are shown, and shownQueued the size of each, in bytes.

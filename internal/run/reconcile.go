@@ -59,9 +59,8 @@ func (r *Runs) Judge(ctx context.Context, scope db.Scope, threadID string) (done
 	return done, err
 }
 
-// Fresh is for readers of a thread. It reconciles a run that has been silent and returns the thread as it is then. If
-// that takes too long or fails, it returns the thread as it was. It limits how often it checks, however often a
-// thread is read.
+// Fresh is for readers of a thread. It reconciles a silent run and returns the thread's new state. If that takes too
+// long or fails, it returns the thread unchanged. It limits how often it checks, however often a thread is read.
 func (r *Runs) Fresh(ctx context.Context, scope db.Scope, th thread.Thread) thread.Thread {
 	if th.Status != thread.Running || !r.sights.mayLook(th, time.Now()) {
 		return th
@@ -91,7 +90,7 @@ func (r *Runs) judge(ctx context.Context, scope db.Scope, threadID string) (th t
 	return th, e, found, err
 }
 
-// look finds out whether a silent run has ended. still is how long this server has seen nothing new from it.
+// look checks whether a silent run has ended. still is how long this server has seen nothing new from it.
 func (r *Runs) look(ctx context.Context, scope db.Scope, th thread.Thread, still time.Duration) (e end, found bool, err error) {
 	if report, id, ok, err := r.reported(ctx, th); err != nil || ok {
 		e = finished(th.Agent, id, report)
@@ -137,7 +136,7 @@ func (r *Runs) reported(ctx context.Context, th thread.Thread) (report entry.Run
 	return report, "", false, nil
 }
 
-// Sweep checks all runs. It continues after an error, because the other runs may not fail.
+// Sweep checks all runs. It continues after an error, because that may affect only one run.
 func (r *Runs) Sweep(ctx context.Context) (failed error) {
 	running := map[string]bool{}
 	for after := ""; ; {

@@ -35,14 +35,14 @@ type note struct {
 	Fresh bool `json:"fresh,omitempty"`
 	// Leaves is the sandbox that the thread leaves for a new one with the same files; empty for none.
 	Leaves string `json:"leaves,omitempty"`
-	// Sandbox is where the run was, or may have been, launched; empty before that.
+	// Sandbox is the sandbox in which the run was launched, or may have been; empty before the launch.
 	Sandbox string `json:"sandbox,omitempty"`
 	// Policy is the policy that starts the run. Defaults to that of [policyOf].
 	Policy entry.Reason `json:"policy,omitempty"`
 }
 
-// policyOf returns the policy that starts the next run of a thread, unless somebody continues it: its task was delegated,
-// or a message came.
+// policyOf returns the policy that starts the next run of a thread that nobody continues explicitly: its task was
+// delegated, or a message came.
 func policyOf(th thread.Thread) entry.Reason {
 	if th.Run.Epoch == 0 && th.AskedBy != "" {
 		return entry.ReasonDelegated
@@ -69,7 +69,7 @@ type Resume struct {
 	// Agent is the id or the handle of the bot that continues. Defaults to the bot that drives the thread. Another bot
 	// continues in a child that begins with the thread's log, and has a new sandbox with the same files.
 	Agent string
-	// Task is what another bot is told. Defaults to "Continue." Sandbox is the sandbox in which it works instead of a
+	// Task is the message for another bot. Defaults to "Continue." Sandbox is the sandbox in which it works instead of a
 	// new one, as in [Task]. ID makes a retry harmless, as there.
 	Task, Sandbox, ID string
 }
@@ -80,7 +80,7 @@ type Continued struct {
 	Epoch  int64
 }
 
-// carryOn is the message for an agent that continues without another one.
+// carryOn is the message for an agent that continues without a message of its own.
 const carryOn = "Continue."
 
 // Continue requests the next run of an idle driven thread. The agent continues with the messages that it has not read.
@@ -88,7 +88,8 @@ const carryOn = "Continue."
 // queued. A chat is a [fault.Precondition].
 //
 // For another bot, one transaction creates the child, records it in the thread and queues its first run. If the thread
-// is running or its next run is queued, that is a [fault.Precondition]. Its other errors are those of [Runs.Spawn].
+// is running or its next run is queued, the error is a [fault.Precondition]. Its other errors are those of
+// [Runs.Spawn].
 func (r *Runs) Continue(ctx context.Context, scope db.Scope, threadID string, how Resume) (c Continued, err error) {
 	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		if how.Agent != "" {

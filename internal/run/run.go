@@ -114,8 +114,8 @@ type Config struct {
 	// its descendants. Both default to nil: only the runners' own figures are known.
 	Spent     func(ctx context.Context, tx pgx.Tx, house, thread string, epochs ...int64) (map[int64]entry.TurnUsage, error)
 	TreeSpent func(ctx context.Context, tx pgx.Tx, house, thread string) (Cost, error)
-	// Witness returns why a run failed although its agent reports success, judged by how its last model call ended.
-	// It returns "" if the call does not show a failure. Defaults to nil: agents are believed.
+	// Witness judges a run whose agent reports success by the end of its last model call. It returns the reason why the
+	// run failed nevertheless, or "" if the call shows no failure. Defaults to nil: agents are believed.
 	Witness func(ctx context.Context, house, thread string, epoch int64) (failed string, err error)
 	// Secrets are the secrets that environments bind. Artifacts keeps the changes of working trees. Both default to
 	// nil.
@@ -127,7 +127,7 @@ type Config struct {
 	Limits Limits
 }
 
-// Rules are the tools that a bot uses only with a person's approval, by their names in arbe, and how long it waits
+// Rules are the tools that a bot uses only with a person's approval, by their names in arbe, and how long the bot waits
 // for an answer.
 type Rules struct {
 	Ask      []string

@@ -6,18 +6,18 @@ import (
 	"github.com/arbe-dev/arbe/internal/setting"
 )
 
-// Limits say when a run counts as lost, and how much it may do. A zero field has its default.
+// Limits say when a run counts as lost, and limit its work. A zero field has its default.
 type Limits struct {
-	// Silence is how long a runner may be silent after a first heartbeat before its run counts as lost. Start is how
-	// long it may take to be heard for the first time.
+	// Silence is how long a runner may be silent after a first heartbeat before its run counts as lost. Start is how long
+	// it may take until its first heartbeat.
 	Silence, Start time.Duration
 	// Entries and Bytes limit what one run may write to its log. The full text of a long result counts as an entry.
 	Entries, Bytes int
 	// Depth limits how many threads may be above a delegated one. Children limits the unfinished tasks that were
 	// delegated from one thread.
 	Depth, Children int
-	// Wait is how long a bot waits for its tasks before it is called again, if the call does not say. WaitMost is the
-	// longest that a call may say.
+	// Wait is how long a bot waits for its tasks before it is called again, unless its call sets another time. WaitMost is
+	// the longest time that a call may set.
 	Wait, WaitMost time.Duration
 }
 

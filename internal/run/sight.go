@@ -15,8 +15,8 @@ const (
 )
 
 // sights are this server's observations of the runs that it checked. A run's silence is how long this server has seen
-// the same last heartbeat. So a jump of the database's or this machine's clock does not matter. A server that starts
-// after hours in which all servers were down gives each runner time to be heard.
+// the same last heartbeat, so a jump of the database's or this machine's clock does not matter. After hours in which
+// all servers were down, a starting server thus gives each runner time to report.
 type sights struct {
 	mu       sync.Mutex
 	byThread map[string]sight
@@ -26,7 +26,7 @@ type sights struct {
 type sight struct {
 	epoch  int64
 	heard  time.Time // the last heartbeat, by the database's clock
-	since  time.Time // when that was first seen; looked is when a reader last checked; both by this machine's monotonic clock
+	since  time.Time // when this server first saw it; looked is when a reader last checked; both by this machine's monotonic clock
 	looked time.Time
 }
 
@@ -60,7 +60,7 @@ func (s *sights) mayLook(th thread.Thread, now time.Time) bool {
 	return true
 }
 
-// alive notes that a runner was heard although the database did not take its post.
+// alive records that a runner has posted although the database did not store its post.
 func (s *sights) alive(threadID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,14 +19,14 @@ import (
 // Task is a task to delegate.
 type Task struct {
 	// ID makes a retry harmless: the same task with the same ID returns the first child. If it is empty, each call
-	// delegates.
+	// delegates a new task.
 	ID string
 	// Parent is the thread that delegates; empty for a task without a parent. Entry is the id of the parent's entry
 	// that records it; empty for a generated one.
 	Parent, Entry string
 	// Text is the task itself. Required.
 	Text string
-	// Agent is the id or the handle of the bot that does it. Defaults to @pi.
+	// Agent is the id or the handle of the bot that does the task. Defaults to @pi.
 	Agent string
 	// Environment is the environment of the child's sandbox. Defaults to the parent's, or the house's.
 	Environment string

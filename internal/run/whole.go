@@ -14,9 +14,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// This file keeps the full results and arguments of tool calls whose log entry has only a part. The runner sends the text first and then
-// the entry. The server puts the artifact's name into the entry, because a runner could name artifacts that are not
-// its own.
+// This file keeps the full results and arguments of tool calls whose log entry has only a part. The runner sends the text
+// first and then the entry. The server writes the artifact's name into the entry itself, because a runner could name
+// artifacts that are not its own.
 
 // wholeKind returns the kind of the artifact with the full text of this id.
 func wholeKind(id string) string {
@@ -26,14 +26,14 @@ func wholeKind(id string) string {
 	return "result"
 }
 
-// keptID returns the id for creating a run's artifact. It follows from the entry's id, so a retry stores it once.
+// keptID returns the id for creating a run's artifact. It derives from the entry's id, so a retry stores nothing twice.
 func keptID(threadID, entryID string) string {
 	sum := sha256.Sum256([]byte("run\x00" + threadID + "\x00" + entryID))
 	return hex.EncodeToString(sum[:16])
 }
 
 // KeepWhole stores a full text: of the result that a run will post under this entry id, or of arguments, whose id is of
-// [entry.CallArgumentsID]. A second call does nothing, even with another text.
+// [entry.CallArgumentsID]. A second call for the same id does nothing, even with another text.
 //
 // Errors: a [fault.Forbidden] if the run is over, a [fault.Invalid] for an empty text or an id of another run, and a
 // [fault.Exhausted] if the run or the house has reached its limit.
@@ -64,7 +64,7 @@ func (r *Runs) KeepWhole(ctx context.Context, by Poster, id string, text []byte)
 	return err
 }
 
-// nameKept names, in results and answers, the artifacts that hold their full texts.
+// nameKept adds to results and answers the names of the artifacts with their full texts.
 func (r *Runs) nameKept(ctx context.Context, by Poster, drafts []entry.Draft) error {
 	if r.config.Artifacts == nil {
 		return nil
@@ -140,7 +140,7 @@ func (r *Runs) nameArguments(ctx context.Context, by Poster, d entry.Draft) (fie
 	return fields, err
 }
 
-// keptAs returns the artifact that [Runs.KeepWhole] stored under this id; none if it refused the text.
+// keptAs returns the artifact that [Runs.KeepWhole] stored under this id, or none if it refused the text.
 func (r *Runs) keptAs(ctx context.Context, by Poster, id string) (artifact.Artifact, error) {
 	kept, err := r.config.Artifacts.Get(ctx, db.Scope{House: by.House, Agent: by.Agent}, db.IDFor(by.House, keptID(by.Thread, id)))
 	if fault.CodeOf(err) == fault.NotFound {

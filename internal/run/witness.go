@@ -8,8 +8,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// witness turns a report of success into one of failure, if the agent cannot tell the two apart and either its last
-// model call did not end well or it said nothing. A sandbox cannot claim a success that the gateway did not see.
+// witness turns a report of success into one of failure if the agent cannot tell the two apart, and its last model call
+// did not end well or it said nothing. A sandbox therefore cannot claim a success that the gateway did not see.
 func (r *Runs) witness(ctx context.Context, by Poster, f *entry.RunFinished) error {
 	if f.Outcome != entry.RunCompleted || r.config.Witness == nil {
 		return nil
