@@ -13,11 +13,11 @@ import (
 // This file posts the agent's questions to the thread, and returns the answers to the agent. The server adds details
 // that only it knows, such as the deadline for the answer. Every end of a question is an entry of the thread.
 
-// lateBy is how long after the deadline the runner waits for the server to say that nobody has answered.
+// lateBy is how long after the deadline the runner waits for the server to report that nobody has answered.
 const lateBy = 2 * time.Minute
 
-// askEarly posts the questions whose calls have been written. With all, it posts the others too, because the calls of
-// a subagent are never written.
+// askEarly posts the questions whose calls the agent has written. With all, it posts the others, too, because the calls
+// of a subagent are never written.
 func (r *run) askEarly(all bool) {
 	waiting := r.early
 	r.early = nil
@@ -50,7 +50,7 @@ func (r *run) ask(a harness.Ask) {
 	r.turn("asking")
 }
 
-// answered gives an answer to the agent.
+// answered passes an answer to the agent.
 func (r *run) answered(e entry.Entry) {
 	a, waits := r.asked[e.ID]
 	p, ok := entry.As[entry.PermissionAnswered](e)
@@ -68,7 +68,7 @@ func (r *run) done(id string) {
 	}
 }
 
-// tooLate answers expired questions in case the server does not.
+// tooLate answers expired questions itself, in case the server does not.
 func (r *run) tooLate(now time.Time) {
 	for id, a := range r.asked {
 		if now.After(a.until) {
@@ -78,7 +78,7 @@ func (r *run) tooLate(now time.Time) {
 	}
 }
 
-// unask withdraws a question whose answer the agent no longer awaits.
+// unask withdraws a question if the agent no longer waits for its answer.
 func (r *run) unask(asked string) {
 	r.early = slices.DeleteFunc(r.early, func(a harness.Ask) bool { return a.ID == asked })
 	for id, a := range r.asked {

@@ -24,8 +24,8 @@ import (
 
 // The files in the directory of a run's changes.
 const (
-	// ChangesPatch is the patch. ChangesDoor holds the URL of the door through which the server adds its credentials
-	// for hosts; it may be missing.
+	// ChangesPatch is the patch. ChangesDoor holds the URL of the server's door for git, which adds the credentials; it
+	// may be missing.
 	ChangesPatch = "changes.patch"
 	ChangesDoor  = "door"
 )
@@ -154,8 +154,8 @@ func (c *changes) apply(ctx context.Context, base string, out io.Writer) error {
 	return nil
 }
 
-// addNamed adds to the index the files that the patch names and the repository does not know. An earlier use of the
-// patch may have made them, or they are in the way.
+// addNamed adds to the index files that the patch names but the repository does not know. An earlier use of the patch
+// may have created them, or they are in its way.
 func (c *changes) addNamed(ctx context.Context) error {
 	list, err := c.tree.own(ctx, nil, "apply", "--numstat", "-z", c.patch)
 	if err != nil {
@@ -181,8 +181,8 @@ func (c *changes) addNamed(ctx context.Context) error {
 	return nil
 }
 
-// restoreDeleted adds to the index the files that the patch deletes and that are not there, as they were before. An earlier
-// use of the patch may have deleted them.
+// restoreDeleted restores in the index the files that the patch deletes and that are already missing. An earlier use of the
+// patch may have deleted them.
 func (c *changes) restoreDeleted(ctx context.Context, base string) error {
 	if base == "" {
 		return nil
@@ -222,8 +222,8 @@ func (c *changes) restoreDeleted(ctx context.Context, base string) error {
 	return err
 }
 
-// withoutRenames replaces the patch by one that deletes and adds files instead of renaming them. Such a patch can also be
-// applied where an earlier use of it has already written some of them.
+// withoutRenames replaces the patch by one that deletes and adds files instead of renaming them. Such a patch still
+// applies if an earlier use of it has already written some of these files.
 func (c *changes) withoutRenames(ctx context.Context, base string) error {
 	list, err := c.tree.own(ctx, nil, "apply", "--summary", c.patch)
 	if err != nil || base == "" || !strings.HasPrefix(list, " rename ") && !strings.Contains(list, "\n rename ") {
@@ -249,7 +249,7 @@ func (c *changes) withoutRenames(ctx context.Context, base string) error {
 	return os.WriteFile(c.patch, []byte(patch), 0o600)
 }
 
-// merge applies the patch to the index. Where it does not apply as it is, it is merged.
+// merge applies the patch to the index, and merges the parts that do not apply as they are.
 func (c *changes) merge(ctx context.Context) error {
 	said, err := c.run(ctx, "apply", "--cached", "--3way", "--whitespace=nowarn", c.patch)
 	if err == nil {
@@ -324,7 +324,7 @@ func heldFile(line string) string {
 // changed is a file that differs between two trees.
 type changed struct{ path, letter string }
 
-// between returns the differences between two trees. It refuses changes that no run's patch may make.
+// between returns the differences between two trees. It refuses changes that patches of runs must not make.
 func (c *changes) between(ctx context.Context, before, after string) (list []changed, err error) {
 	text, err := c.tree.own(ctx, nil, "diff-tree", "-r", "-z", "--no-renames", "--raw", "--no-abbrev", before, after)
 	if err != nil {
@@ -361,8 +361,8 @@ func isCommit(id string) bool {
 	return (len(id) == 40 || len(id) == 64) && strings.Trim(id, "0123456789abcdef") == ""
 }
 
-// isDetour reports whether ".." in the target of a link follows the name of a folder. If that folder is another link,
-// ".." leads from where it points, which the text of the target does not show.
+// isDetour reports whether ".." in the target of a link follows the name of a folder. If that folder is itself a link,
+// ".." starts from the link's target, so the text does not show where it leads.
 func isDetour(target string) bool {
 	named := false
 	for part := range strings.SplitSeq(target, "/") {

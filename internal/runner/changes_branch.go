@@ -46,7 +46,7 @@ func (c *changes) push(ctx context.Context, b branch, out io.Writer) error {
 		fmt.Fprintf(out, "The branch %s is there already.\n%s\n", b.name, b.remote)
 		return nil
 	}
-	// The lease lets git create the branch, but not move one that somebody has created in the meantime.
+	// The lease lets git create the branch, but not move one that somebody has created meanwhile.
 	said, err = c.run(ctx, "push", "--no-follow-tags", "--recurse-submodules=no", "--force-with-lease="+ref+":", url, commit+":"+ref)
 	if said != "" {
 		fmt.Fprintln(out, said)

@@ -15,7 +15,7 @@ const staged = "arbe-staged"
 // list. A file is either as before or as after, even if the process is killed: new contents are written to other files
 // first, and then renamed. Deletions come first, because a folder may take the place of a file, or a file that of a folder.
 func (c *changes) write(ctx context.Context, before, after string, list []changed) error {
-	// This checks everything: changed files, new files in the way, and links that lead elsewhere.
+	// The dry run checks everything: changed files, new files in the way, and links that lead elsewhere.
 	if said, err := c.run(ctx, "read-tree", "-m", "-u", "--dry-run", before, after); err != nil {
 		return inTheWay(said, err)
 	}
@@ -28,7 +28,7 @@ func (c *changes) write(ctx context.Context, before, after string, list []change
 	if info, err := root.Lstat(".git"); err == nil && info.IsDir() {
 		stage = ".git/" + staged
 	}
-	defer func() { _ = root.RemoveAll(stage) }() // the next use does it again
+	defer func() { _ = root.RemoveAll(stage) }() // the next use removes it, too
 	if err := root.RemoveAll(stage); err != nil {
 		return err
 	}

@@ -147,7 +147,7 @@ func (d *door) keepWhole(ctx context.Context, id string, text io.Reader, size in
 // page is a part of the thread's log.
 type page struct {
 	entries []entry.Entry
-	// next is the offset at which to continue. end means that there is nothing there yet.
+	// next is the offset at which to continue. end means that the log ends there.
 	next string
 	end  bool
 }
@@ -155,7 +155,7 @@ type page struct {
 // maxPage limits how much of a response is read, in bytes.
 const maxPage = 64 << 20
 
-// read returns the entries from an offset on. With wait, it waits for the first one for a while.
+// read returns the entries from an offset on. With wait, it waits some time for the first one.
 func (d *door) read(ctx context.Context, offset string, wait bool) (p page, err error) {
 	limit := 60 * time.Second
 	query := url.Values{"offset": {offset}}

@@ -6,9 +6,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// spoken is the state of the thread's earlier runs, from the log.
+// spoken is what the log says about the thread's earlier runs.
 type spoken struct {
-	// ended means that the last run ended by itself.
+	// ended means that the last run ended on its own.
 	ended bool
 }
 

@@ -47,7 +47,7 @@ func Main(ctx context.Context, args, environ []string, find Find) int {
 	defer killTree(0, mark)
 	go r.post.run(ctx)
 	switch {
-	case spool.ended: // an earlier runner could only not post its report
+	case spool.ended: // an earlier runner finished, but could not post its report
 	case resumed:
 		killTree(0, mark)
 		r.finish(ctx, unfinished(entry.PhaseObservation, "the runner was killed, and the agent with it; continue the run to go on"))
@@ -57,8 +57,8 @@ func Main(ctx context.Context, args, environ []string, find Find) int {
 	return r.drain(ctx)
 }
 
-// Mark returns the variable in the environment of all processes of a run of the thread with this stream. Commands of an agent
-// may have sessions of their own, and are found by it.
+// Mark returns a variable for the environment of all processes of a run of the thread with this stream. By it, the runner
+// finds an agent's commands even in separate sessions.
 func Mark(stream string, epoch int64) string {
 	return "ARBE_RUN=" + stream + "." + strconv.FormatInt(epoch, 10)
 }
@@ -83,7 +83,7 @@ func (r *run) drain(ctx context.Context) int {
 	}
 }
 
-// work runs the agent until it has done everything, and reports.
+// work runs the agent until it has finished, and reports.
 func (r *run) work(ctx context.Context, mark string) {
 	r.beat()
 	entries, offset, err := r.readThread(ctx)
@@ -184,8 +184,7 @@ func (r *run) prepare(ctx context.Context, entries []entry.Entry) error {
 		r.session = string(kept)
 		return nil
 	}
-	// Whatever cut the last run short may have damaged the session's files. They also do not say which tool calls had
-	// ended.
+	// If the last run was cut short, the session's files may be damaged, and they do not say which tool calls had ended.
 	messages := harness.Transcript(entries, r.author, r.After)
 	if len(messages) == 0 {
 		return nil
@@ -198,7 +197,7 @@ func (r *run) prepare(ctx context.Context, entries []entry.Entry) error {
 	return errors.Join(r.writeFiles(files), r.keepSession())
 }
 
-// keepSession saves the name with which the session is continued.
+// keepSession saves the name by which the agent can continue the session.
 func (r *run) keepSession() error {
 	return os.WriteFile(r.sessionFile(), []byte(r.session), 0o600)
 }
@@ -296,7 +295,7 @@ func (r *run) attend(ctx context.Context, guard <-chan time.Time) (exit harness.
 			r.hear(ctx, nil)
 		case exit := <-r.agent.exited:
 			if r.settled && r.stop != nil && exit.Signal != 0 {
-				exit.Code, exit.Signal = 0, 0 // it had done its work and only did not exit
+				exit.Code, exit.Signal = 0, 0 // it had finished its work, but did not exit
 			}
 			return exit, nil
 		case <-r.stop:

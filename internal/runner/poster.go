@@ -20,7 +20,7 @@ type poster struct {
 	spool  *spool
 	wholes *wholes
 	author string
-	// over is closed when the run is over for this runner, for the reason in why.
+	// over is closed when the run is over for this runner; why is the reason.
 	over chan struct{}
 	why  error
 	once sync.Once
@@ -82,7 +82,7 @@ func (p *poster) run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-p.spool.more:
 		case <-p.soon:
-			select { // more usually follows at once
+			select { // usually more follows at once
 			case <-ctx.Done():
 			case <-p.spool.more:
 			case <-time.After(gather):
@@ -114,7 +114,7 @@ func (p *poster) batch(ctx context.Context) (again bool, err error) {
 		}
 		if isRefused {
 			if p.spool.onlyReport() {
-				return false, no // without it nobody would learn of the end
+				return false, no // without the report nobody would learn of the end
 			}
 			fmt.Fprintln(os.Stderr, "arbe-runner: an entry is dropped:", no)
 			err = nil
@@ -135,8 +135,8 @@ func (p *poster) fail(err error) {
 	})
 }
 
-// ephemeral posts the heartbeat and the text since the last call. It returns only errOver. The next batch would run
-// into any other error too.
+// ephemeral posts the heartbeat and the text since the last call. It returns only errOver, because the next batch meets
+// any other error, too.
 func (p *poster) ephemeral(ctx context.Context, away bool) error {
 	p.mu.Lock()
 	p.close()

@@ -35,7 +35,7 @@ func startRelay(base string, d *door) (*relay, error) {
 	key := rand.Text()
 	proxy := &httputil.ReverseProxy{FlushInterval: -1,
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 20 * time.Second}).DialContext,
-			// Some agents wait for headers without limit.
+			// The timeout is for agents that would wait for headers without limit.
 			ResponseHeaderTimeout: 10 * time.Minute, MaxIdleConnsPerHost: 8, DisableCompression: true},
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)

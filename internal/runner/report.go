@@ -62,7 +62,8 @@ func (r *run) add(p entry.Payload) {
 	r.put(id, p, false)
 }
 
-// keep keeps a text of which the log has only a part, and returns its length; 0 if there is no such text, or no room for it.
+// keep stores the full text if the log has only a part, and returns its length; 0 if there is no such text, or no space for
+// it.
 func (r *run) keep(id, text string) int64 {
 	if text == "" || !r.post.wholes.keep(id, r.door.redact([]byte(text))) {
 		return 0
@@ -70,7 +71,7 @@ func (r *run) keep(id, text string) int64 {
 	return int64(len(text))
 }
 
-// keepArguments keeps the arguments of calls that are too long for the log, and marks the calls among the blocks of it.
+// keepArguments stores the arguments of calls that are too long for the log, and marks those calls in its blocks.
 func (r *run) keepArguments(id string, calls, blocks []entry.PiBlock) {
 	n := 0
 	for i := range blocks {
@@ -119,8 +120,8 @@ func (r *run) count(u entry.PiUsage) {
 	}
 }
 
-// judge decides how the run ended, from the agent's output and exit. again means that messages arrived that the agent
-// has not received: the agent completed its task and must be started again for them.
+// judge decides from the agent's output and exit how the run ended. again means that the agent completed its task, but
+// must be started again for messages that it has not received.
 func (r *run) judge(exit harness.Exit) (f runFinished, again bool) {
 	o := r.reader.Decide(exit)
 	if o.Rest != nil {
@@ -190,8 +191,8 @@ func (r *run) save(ctx context.Context, f *runFinished) {
 	}
 }
 
-// notSaved reports why the tree was not saved. The work of a completed run is done nevertheless. A tree without git has no
-// changes that could be saved, so this is no failure.
+// notSaved reports why the tree was not saved. A completed run stays completed. In a tree without git there are no changes
+// to save, so that is not a failure.
 func (f *runFinished) notSaved(err error) {
 	f.PatchError = entry.OneLine(err.Error(), 500)
 	if errors.Is(err, errNoRepository) || errors.Is(err, errNoGit) {

@@ -46,7 +46,7 @@ type run struct {
 
 	// inbox receives the thread's new entries.
 	inbox chan []entry.Entry
-	// queue is the thread's queue at a position. waiting are the messages that were taken and not yet given to the
+	// queue is the thread's queue at a position. waiting are messages that the runner has taken but not yet given to the
 	// agent. withdrawn means that somebody cancelled a message for the agent.
 	queue     *entry.Queue
 	position  int64
@@ -62,7 +62,7 @@ type run struct {
 	agent   *process
 	reader  harness.Reader
 	settled bool
-	// cancelled and overtime say why the agent was stopped. stop fires when it must be killed.
+	// cancelled and overtime are the reasons why the agent was stopped. stop fires when the agent must be killed.
 	cancelled, overtime bool
 	stop                <-chan time.Time
 
@@ -84,7 +84,7 @@ type run struct {
 // asking is an open question.
 type asking struct {
 	harness.Ask
-	// until is when the runner stops waiting if the server says nothing.
+	// until is when the runner stops waiting if the server does not answer.
 	until time.Time
 }
 
@@ -123,7 +123,7 @@ func (r *run) prompt() string {
 	return strings.Join(texts, "\n\n")
 }
 
-// turn changes the phase that heartbeats report. A change is posted at once.
+// turn sets the phase in heartbeats, and posts a changed one at once.
 func (r *run) turn(phase string) {
 	if len(r.asked) > 0 && r.stop == nil {
 		phase = "asking"

@@ -1,8 +1,8 @@
 // Package runner is arbe's program inside a sandbox, where it owns one run of a coding agent. It starts the agent and
 // posts the agent's messages and actions to the thread through the stream door, the server's HTTP endpoint for the
 // thread's stream. It gives the agent new messages from the thread, and reports how the agent ended. Whatever fails,
-// be it the agent, the network or the server, the run ends with its report in the log. Everything before it is there
-// once and in order.
+// whether the agent, the network or the server, the run ends with its report in the log. Everything before the report
+// is in the log once and in order.
 //
 // # What it posts
 //
@@ -11,14 +11,14 @@
 //   - Messages: pi.assistant, pi.tool_result and pi.compaction, with ids made by [entry.RunEntryID]. They are spooled to
 //     disk, and posted in order until the door has accepted them.
 //   - signal.queue.taken, alone, before the agent gets people's messages. The door refuses it with 412 if somebody has
-//     changed a message in the meantime. Then the program reads on, and tries again.
+//     changed a message in the meantime. Then the program reads the change, and tries again.
 //   - One signal.thread.run_finished, which is the last entry. Then the program exits with 0.
 //   - Ephemeral: signal.thread.heartbeat every 5 seconds, and pi.chunk for text while the model writes it. They have
 //     arrays of their own and are lost while the door is unreachable. A pi.chunk is a delta of the stream: its id is that
 //     of the coming entry, "~" and the call. Its payload is {offset, data}, where data are lines of JSON, each an
 //     [entry.PiChunk].
 //
-// A 401, 403, 404 or 410 from the door means that the run is over. The program then kills the agent and exits with 3.
+// If the door answers with 401, 403, 404 or 410, the run is over. The program then kills the agent and exits with 3.
 package runner
 
 import (
@@ -50,7 +50,7 @@ type Spec struct {
 	Session string `json:"session"`
 	// Fresh means that the session is rebuilt from the thread even if its files exist.
 	Fresh bool `json:"fresh"`
-	// After is the position of the last chat that the session has. Later ones are prompts.
+	// After is the position of the last chat in the session. Later chats are prompts.
 	After int64 `json:"after"`
 	Model Model `json:"model"`
 	// Instructions are the bot's instructions. They are appended to the agent's system prompt.
@@ -59,7 +59,7 @@ type Spec struct {
 	// is a day.
 	Ask           []string `json:"ask,omitempty"`
 	AnswerSeconds int64    `json:"answer_seconds,omitempty"`
-	// MaxSeconds is how long the agent may work; 0 is three days. It only ends agents that hang.
+	// MaxSeconds is how long the agent may work; 0 is three days. It is for agents that hang.
 	MaxSeconds int64 `json:"max_seconds"`
 }
 

@@ -13,7 +13,7 @@ import (
 	"sync"
 )
 
-// spool is the queue of records that the door has not accepted yet, oldest first. It is a file. So a server that is
+// spool is the queue of records that the door has not accepted yet, oldest first. It is a file, so a server that is
 // away for hours costs no memory, and a killed runner loses nothing.
 //
 // The file has one record per line. A second file says how much of it the door has accepted.
@@ -23,10 +23,10 @@ type spool struct {
 	mark string
 	// read is how much of the file the door has accepted, and size its total size.
 	read, size int64
-	// rest are records that the disk had no room for. While there are any, later ones go there too.
+	// rest are records for which the disk had no space. While there are any, later records go there, too.
 	rest     [][]byte
 	restSize int64
-	// lost counts the records that neither had room for since the last takeLost.
+	// lost counts the records since the last takeLost for which neither the disk nor rest had space.
 	lost int
 	// next is the index of the next entry. ended means that the run's report is among the records.
 	next  int
@@ -149,7 +149,7 @@ func (s *spool) add(record []byte, last bool) {
 	s.lost++
 }
 
-// takeLost returns the number of records lost since the last call, once there is room again.
+// takeLost returns the number of records lost since the last call, once there is space again.
 func (s *spool) takeLost() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +208,7 @@ func (s *spool) accept(n int, size int64) {
 	}
 }
 
-// spoil gives up the unread rest of a file that another program has changed.
+// spoil discards the unread rest of a file that another program has changed.
 func (s *spool) spoil() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/wait"
 )
 
-// This file takes messages for the agent. People can change a message until the runner has taken it. So the runner
-// tells the door what it takes, and gives the agent a message only after the door has agreed. If a message has
-// changed and the runner has not read the change yet, the door refuses, and the runner reads on.
+// This file takes messages for the agent. People can change a message until the runner has taken it. The runner
+// therefore tells the door which messages it takes, and gives them to the agent only after the door has agreed. If the
+// runner has not yet read a change of a message, the door refuses, and the runner reads on.
 
 // maxRefusals is how often the door may refuse at one log position before the messages are left to the next run.
 const maxRefusals = 5
@@ -92,7 +92,7 @@ func (r *run) took(err error) {
 	r.beat()
 }
 
-// notTaken waits for more of the log. If nothing comes, the messages are left to the next run.
+// notTaken waits for further entries. If none come, it leaves the messages to the next run.
 func (r *run) notTaken(t *taking, no error) {
 	if t.read != r.lastRefused {
 		r.refusals = 0

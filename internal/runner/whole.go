@@ -19,8 +19,8 @@ import (
 // Each is a file with its id as its name, so it survives this process, as the spool does, and costs no memory while the door
 // is away.
 //
-// An entry is posted after its text, because the server then adds the artifact's name to it. A text that the server
-// fails to store for a minute is dropped: a broken file store must not hold up the log.
+// The text is posted before its entry, because the server adds the artifact's name to the entry. If the server fails to
+// store a text for a minute, the runner drops the text: a broken file store must not hold up the log.
 type wholes struct {
 	dir string
 	// patience is how long the door may fail to store a text.
@@ -28,7 +28,7 @@ type wholes struct {
 
 	mu   sync.Mutex
 	size int64
-	// failing is the text whose upload the door answers with an error, and since is when that began.
+	// failing is the text whose upload currently fails, and since is when that began.
 	failing string
 	since   time.Time
 }
@@ -136,7 +136,7 @@ func (w *wholes) postOne(ctx context.Context, d *door, id string) error {
 	return nil
 }
 
-// fails notes that the door answered with an error, and reports whether it has done so for longer than patience.
+// fails records that the door failed to store a text, and reports whether it has failed for longer than patience.
 func (w *wholes) fails(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

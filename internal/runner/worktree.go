@@ -74,7 +74,7 @@ func (t tree) own(ctx context.Context, stdin []byte, args ...string) (string, er
 	return t.git(ctx, stdin, args...)
 }
 
-// errNoRepository and errNoGit say that there is nothing to compare with, and errNoTree that there is nothing left.
+// errNoRepository and errNoGit report that there is nothing to compare with, and errNoTree that the tree is gone.
 var (
 	errNoRepository = errors.New("the working directory is not a git repository")
 	errNoGit        = errors.New("the sandbox has no git")
@@ -268,7 +268,7 @@ func (t tree) write(ctx context.Context, p patch, base, to string) (patch, error
 	return p, nil
 }
 
-// limited fails once more than left is written to it.
+// limited fails when more than left bytes are written to it.
 type limited struct {
 	to     io.Writer
 	left   int64

@@ -9,8 +9,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Runners and servers that differ by a version understand each other. So a change of an entry does not always change
-// the programs, which take much room in the repository.
+// Runners and servers whose versions differ by one understand each other. So not every change of an entry needs new
+// programs, which take up much space in the repository.
 //
 //go:generate go run ../../sandbox/build -small -later internal/entry,internal/fault arbe-runner ../../../cmd/arbe-runner
 
