@@ -28,7 +28,8 @@ type dataKeys struct {
 	held map[[sha256.Size]byte]tink.AEAD
 }
 
-// rootAEAD is the root key as Tink uses it. The associated data is sealed with the value, because a [Root] has none.
+// rootAEAD adapts the root key to Tink. It seals the associated data together with the value, because a [Root] knows no
+// associated data.
 type rootAEAD struct {
 	*Sealer
 	// which is set to the index of the root key that sealed the last value.

@@ -53,8 +53,8 @@ func Seed(ctx context.Context, conn *pgx.Conn, sealer *Sealer, fresh bool) (*Sea
 	return sealer.seeded(seed), nil
 }
 
-// sealedUnderRoot are the columns that hold what a root key seals. bound is the SQL of the value's associated data; it
-// is empty if the column holds a result of [Sealer.Seal].
+// sealedUnderRoot are the columns with values that a root key seals. bound is the SQL of the value's associated data;
+// it is empty if the column holds a result of [Sealer.Seal].
 var sealedUnderRoot = []struct{ table, key, bound string }{
 	{"sealed_settings", "name", ""},
 	{"signing_keys", "id", ""},
@@ -105,8 +105,8 @@ func rewrapOne(ctx context.Context, conn *pgx.Conn, table, key, id string, resea
 		if err != nil || !changed {
 			return 0, err
 		}
-		// Only if it is still the same, because a house's key may have been replaced meanwhile. No transaction is open
-		// while a KMS is asked.
+		// The update applies only to the same old value, because a house's key may have been replaced meanwhile: no
+		// transaction is open during the call of a KMS.
 		tag, err := conn.Exec(ctx, "update "+table+" set sealed = $2 where "+key+" = $1 and sealed = $3", id, again, sealed)
 		if err != nil || tag.RowsAffected() == 1 {
 			return 1, err

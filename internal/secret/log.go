@@ -17,8 +17,8 @@ const (
 	batchSize = 64 << 10
 )
 
-// Known holds the values that this process has used lately, of all houses. It redacts what belongs to no single house:
-// the server's own log. The zero Known is empty; a nil one stays empty. It is safe for concurrent use.
+// Known holds the values that this process has used recently, of all houses. It redacts the server's own log, which
+// belongs to no single house. The zero Known is empty; a nil one stays empty. It is safe for concurrent use.
 type Known struct {
 	mu      sync.Mutex
 	batches []*batch // oldest first
@@ -54,7 +54,7 @@ func (k *Known) Add(value []byte) {
 	last.values = append(last.values, bytes.Clone(value))
 	last.size += len(value)
 	for k.size += len(value); k.size > maxKnown; k.batches = k.batches[1:] {
-		k.size -= k.batches[0].size // values that are still used are soon added again
+		k.size -= k.batches[0].size // values that are still in use are soon added again
 	}
 }
 
@@ -144,7 +144,7 @@ func attr(r several, a slog.Attr) slog.Attr {
 		}
 		v = slog.GroupValue(clean...)
 	case slog.KindAny:
-		// A handler formats an unknown type in its own way. It is left alone unless its text has a value.
+		// A handler formats unknown types in its own way, so they stay as they are unless their text contains a value.
 		switch any := v.Any().(type) {
 		case error:
 			if clean := r.String(any.Error()); clean != any.Error() {

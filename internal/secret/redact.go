@@ -42,14 +42,14 @@ type Redactor struct {
 	skip  *[1 << 16]uint8
 	// heads are the patterns by their first six bytes.
 	heads map[[MinRedacted]byte][][]byte
-	// window is the length of the longest pattern minus one: once so many bytes follow a byte, it is known whether that
+	// window is the length of the longest pattern minus one: once so many bytes follow a byte, it is certain whether that
 	// byte belongs to a value.
 	window int
 	// everything makes the Redactor remove all bytes.
 	everything bool
 }
 
-// Everything removes all bytes but line breaks. It is for output whose values are no longer known.
+// Everything removes all bytes but line breaks. It is for output of commands whose secrets are no longer known.
 var Everything = &Redactor{everything: true}
 
 // A search compares at most this many bytes for each byte of text, plus a constant. Otherwise a member could keep the
@@ -88,7 +88,7 @@ func NewRedactor(values ...[]byte) *Redactor {
 	return r
 }
 
-// patterns are the forms of a value that are looked for, without line breaks.
+// patterns returns the forms of a value to search for, without line breaks.
 func patterns(value []byte) (all [][]byte) {
 	if !Redactable(value) {
 		return nil

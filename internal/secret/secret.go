@@ -1,5 +1,5 @@
-// Package secret keeps what must not be readable in the database: sealed values, the secrets of houses, and the removal
-// of their values from whatever leaves the server.
+// Package secret keeps values that must not be readable in the database, among them the secrets of houses, and redacts
+// these in everything that leaves the server.
 //
 // Values are encrypted in an envelope of two layers. The outer key is the root key, which the operator keeps outside
 // the database (a file, an environment variable or a KMS; see [Root]). It seals only small values: those of the
@@ -11,7 +11,7 @@
 // associated data, which age cannot: a value that somebody with access to the database moves to another house, or
 // to another name, does not open.
 //
-// The rule to remember: [Secrets.Value] is for the server's own use. No door gives its result away.
+// The rule to remember: [Secrets.Value] is for the server's own use. No door returns its result.
 package secret
 
 import (
@@ -154,7 +154,8 @@ func (s *Sealer) Open(sealed []byte) ([]byte, error) {
 	return value, err
 }
 
-// open also returns which of the keys it is sealed under; -1 for a KMS whose address is not among the keys any more.
+// open also returns the index of the key under which the value is sealed; -1 for a KMS whose address is no longer among
+// the keys.
 func (s *Sealer) open(sealed []byte) (value []byte, which int, err error) {
 	wrapped, ofKMS := bytes.CutPrefix(sealed, kmsMark)
 	var id string
@@ -229,8 +230,8 @@ func (s *Sealer) newSeed(sealedBefore []byte) ([]byte, error) {
 
 func (s *Sealer) seeded(seed []byte) *Sealer { return &Sealer{roots: s.roots, seed: seed} }
 
-// Derive derives 32 secret bytes for a purpose. For one seed they are always the same, and they reveal nothing about
-// those for another purpose. It panics for a Sealer that does not come from [Seed].
+// Derive derives 32 secret bytes for a purpose. With the same seed, the same purpose always gives the same bytes, which
+// reveal nothing about those of other purposes. It panics for a Sealer that does not come from [Seed].
 func (s *Sealer) Derive(purpose string) []byte {
 	if len(s.seed) == 0 {
 		panic("secret: this sealer has no seed to derive from")

@@ -30,7 +30,7 @@ const (
 	maxBytes   = 1 << 20
 )
 
-// Secret is what people see of a secret: everything but its value.
+// Secret describes a secret to people: everything but its value.
 type Secret struct {
 	ID, Name string
 	// Redacted is false if the value is not removed from output, because it is too short or too common ([Redactable]).
@@ -74,8 +74,8 @@ func EachUse(of ...Uses) Uses {
 
 // Secrets are the named values of houses. It is safe for concurrent use, also by several servers.
 //
-// People set, list and delete them. Row-level security shows none to a bot's transaction. Values come out only for the
-// server's own use, under [Secrets.Value] and [Secrets.Values].
+// People set, list and delete them. Row-level security shows none to a bot's transaction. Only [Secrets.Value] and
+// [Secrets.Values] return values, for the server's own use.
 type Secrets struct {
 	db   *db.DB
 	keys *dataKeys
@@ -128,14 +128,14 @@ func (s *Secrets) Set(ctx context.Context, scope db.Scope, name string, value []
 	return Secret{}, false, err
 }
 
-// SetChosen is [Secrets.Set] of a secret whose name choose returns, in the transaction that sets it. What else choose writes
-// is undone if the secret cannot be set.
+// SetChosen is [Secrets.Set] of a secret whose name choose returns, in the transaction that sets it. If the secret cannot be
+// set, everything that choose writes is undone.
 func (s *Secrets) SetChosen(ctx context.Context, scope db.Scope, value []byte, choose func(pgx.Tx) (name string, err error)) error {
 	_, err := s.put(ctx, scope, value, choose)
 	return err
 }
 
-// put gives the secret of the name that choose returns a value.
+// put sets the value of the secret whose name choose returns.
 func (s *Secrets) put(ctx context.Context, scope db.Scope, value []byte, choose func(pgx.Tx) (string, error)) (fresh bool, err error) {
 	switch {
 	case len(value) == 0:
@@ -152,7 +152,7 @@ func (s *Secrets) put(ctx context.Context, scope db.Scope, value []byte, choose 
 		if err != nil {
 			return err
 		}
-		// After the key, so that a rotation that has the key does not wait for what choose locks.
+		// choose runs after the key is locked, so that a rotation that holds the key does not wait for locks of choose.
 		name, err := choose(tx)
 		if err != nil {
 			return err
@@ -194,7 +194,7 @@ func (s *Secrets) put(ctx context.Context, scope db.Scope, value []byte, choose 
 }
 
 // forPeople runs f in a transaction of the scope, unless its agent is a bot. Row-level security would hide the secrets from
-// it anyway; this says why.
+// a bot anyway; this error says why.
 func (s *Secrets) forPeople(ctx context.Context, scope db.Scope, f func(tx pgx.Tx) error) error {
 	return s.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if bot, err := s.q.BotAsks(ctx, tx); err != nil {
@@ -256,7 +256,7 @@ func (s *Secrets) List(ctx context.Context, scope db.Scope) (list []Secret, err 
 	return list, err
 }
 
-// used returns what uses the secrets of a house, by their names.
+// used returns the uses of a house's secrets, by the names of the secrets.
 func (s *Secrets) used(ctx context.Context, tx pgx.Tx, house string) (map[string][]Use, error) {
 	rows, err := s.q.SecretUses(ctx, tx, house)
 	if err != nil {
@@ -346,8 +346,8 @@ func missing(name string) error {
 	return fault.Newf(fault.NotFound, "set it with: arbe secret set "+name, "the house has no secret %s", name)
 }
 
-// Values returns the values of those of some secrets that exist, by name, for the server's own use. It does not record a
-// use, because the caller may look without using; see [Secrets.Used].
+// Values returns the values of the named secrets, without those that do not exist, for the server's own use. It does not
+// record a use, because the caller may not use them; see [Secrets.Used].
 func (s *Secrets) Values(ctx context.Context, house string, names ...string) (values map[string]string, err error) {
 	rows, err := s.sealed(ctx, house, names)
 	if err != nil {
@@ -393,8 +393,8 @@ func (s *Secrets) Used(ctx context.Context, house string, names ...string) error
 	return s.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error { return s.q.NoteSecretsUsed(ctx, tx, house, names) })
 }
 
-// Folder is the folder of a sandbox that holds secrets as files. It is in memory, so that no saved tree, cached
-// environment or disk ever has them. Files could not be anywhere else without this promise.
+// Folder is the folder of a sandbox that holds secrets as files. It is in memory, so that they never end up in a saved
+// tree, a cached environment or on a disk. No other folder promises this.
 const Folder = "/run/secrets"
 
 // Binding gives the commands of an environment a secret of their house, as an environment variable of the same name.
@@ -413,14 +413,14 @@ type Received struct {
 	Env map[string]string
 	// Files holds the contents of files by their names in [Folder].
 	Files map[string]string
-	// Revisions say which values these are: each changes with its secret.
+	// Revisions identify the values: a secret's revision changes with its value.
 	Revisions map[string]int64
 	// Redactor removes these values and no others.
 	Redactor *Redactor
 }
 
-// Receive returns what a command with these bindings receives, and records the use. The error is a [fault.Precondition] if a
-// required secret is missing, or if the values have more than [MaxReceived] bytes together.
+// Receive returns the secrets for a command with these bindings, and records their use. The error is a [fault.Precondition]
+// if a required secret is missing, or if the values have more than [MaxReceived] bytes together.
 func (s *Secrets) Receive(ctx context.Context, house string, bindings []Binding) (Received, error) {
 	if len(bindings) == 0 {
 		return Received{}, nil
@@ -470,8 +470,9 @@ func (r *Received) give(name, file, value string) {
 	r.Env[name], r.Files[file] = Folder+"/"+file, value
 }
 
-// ReceiveAgain returns what a command received from a server that is gone. files are the files of those secrets that it
-// received as files, by the names of the secrets. If one of the values is no longer known, the Redactor is [Everything].
+// ReceiveAgain returns the secrets that a command received from a server that is gone. files are the names of the files
+// of secrets received as files, by the names of the secrets. If one of the values is no longer known, the Redactor is
+// [Everything].
 func (s *Secrets) ReceiveAgain(ctx context.Context, house string, revisions map[string]int64, files map[string]string) (Received, error) {
 	var bindings []Binding
 	for name := range revisions {
@@ -485,7 +486,8 @@ func (s *Secrets) ReceiveAgain(ctx context.Context, house string, revisions map[
 }
 
 // Rotate gives the scope's house a new data key and seals all its values under it, in one transaction. Servers that
-// hold the old key notice. A retry creates another key, which is harmless. It returns how many values it sealed.
+// have cached the old key notice the change. A retry creates another key, which is harmless. It returns how many values
+// it sealed.
 func (s *Secrets) Rotate(ctx context.Context, scope db.Scope) (values int, err error) {
 	err = s.forPeople(ctx, scope, func(tx pgx.Tx) error {
 		// The lock keeps others from sealing a value under the old key meanwhile.

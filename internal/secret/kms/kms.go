@@ -1,5 +1,5 @@
-// Package kms opens root keys that a key management service holds ([secret.Root]). The key never leaves the service:
-// arbe sends it values to wrap and unwrap, at most one data key of a house at a time.
+// Package kms opens root keys in a key management service ([secret.Root]). The key never leaves the service: arbe sends
+// it values to wrap and unwrap, at most one data key of a house at a time.
 //
 //	awskms://alias/NAME?region=REGION    AWS KMS; also awskms:///arn:aws:kms:…, and endpoint=URL for a compatible
 //	                                     service. The credential is AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the
