@@ -30,11 +30,11 @@ func formOf(contentType string, thread, lines bool) form {
 	return form{thread: thread, array: json && !lines, lines: json && lines, binary: !json && !strings.HasPrefix(kind, "text/")}
 }
 
-// body builds the content of a stream.
+// body builds the content of a response.
 type body struct {
 	form
 	text []byte
-	// begun reports that the start of an array was written.
+	// begun reports that the array has been opened.
 	begun bool
 }
 
@@ -129,7 +129,7 @@ func appendTyped(text []byte, e entry.Entry) []byte {
 	return append(text, fields...)
 }
 
-// hasType reports whether a JSON object has a field named type.
+// hasType reports whether a JSON object has a field named "type".
 func hasType(object []byte) bool {
 	switch {
 	case bytes.HasPrefix(object, []byte(`{"type":`)):

@@ -33,7 +33,7 @@ func (d *Door) content(w http.ResponseWriter, r request, limit int64) (body []by
 		if size < 0 {
 			size = limit
 		}
-		if lease, err = d.memory.hold(r.Context(), r.member, 2*size); err != nil { // once as a body and once as entries
+		if lease, err = d.memory.hold(r.Context(), r.member, 2*size); err != nil { // the content is in memory twice: as a body and as entries
 			return nil, nil, err
 		}
 		read.Grow(int(max(r.ContentLength, 0)))

@@ -7,12 +7,12 @@
 // test" runs a command if its author may run commands, unless it is posted as literal; "/shrug", which is not a
 // command, is then refused.
 //
-// serve.go routes requests and answers errors. authorize.go decides who may do what. create.go, write.go, read.go and
-// sse.go are the operations, and thread.go is what is special about threads' streams. page.go and body.go build the
-// response of a read. feed.go sends events (event.go) to followers, over connections that takeover.go takes from the HTTP server.
-// subscription.go serves subscriptions. offset.go and headers.go parse and write the protocol's offsets and headers,
-// hold.go limits the memory that clients occupy, and proxy.go forwards requests for sandboxes. What must
-// happen atomically in the log is in [stream.Log].
+// serve.go routes requests and answers errors. authorize.go decides who may do what. create.go, write.go, read.go and sse.go
+// are the operations, and thread.go has the special rules for threads' streams. page.go and body.go build the response of a
+// read. feed.go sends events (event.go) to followers, over connections that takeover.go takes from the HTTP server.
+// subscription.go serves subscriptions. offset.go and headers.go parse and write the protocol's offsets and headers, hold.go
+// limits the memory that clients occupy, and proxy.go forwards requests for sandboxes. Everything that must be atomic is in
+// [stream.Log].
 //
 // The rule to remember: an offset is the position of the last entry before it. It therefore stays valid forever, in the
 // stream and in all its forks.
@@ -71,7 +71,7 @@ type Pass struct {
 	Renewed string
 }
 
-// who returns the member of a house who has the pass.
+// who identifies the member of a house who has the pass.
 func (p Pass) who() string { return p.House + "/" + p.Agent }
 
 // Config configures a [Door].

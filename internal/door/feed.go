@@ -17,21 +17,21 @@ import (
 )
 
 // maxCachedTexts is how many texts of an event are cached, by cursor. It is limited, because a client may claim any
-// cursor. Nearly all followers have one of few.
+// cursor. Nearly all followers share a few cursors.
 const maxCachedTexts = 4
 
 // minBroadcastPart is the smallest number of followers for which a goroutine is started. With fewer, starting it would
 // cost more than it saves.
 const minBroadcastPart = 64
 
-// feedKey is what followers that can share a feed have in common.
+// feedKey has the properties that followers of a shared feed have in common.
 type feedKey struct {
 	stream int64
 	ref    stream.Ref
 	form
 }
 
-// feed sends followers what one tail of the log delivers. One goroutine runs it.
+// feed sends the events of one tail of the log to its followers. One goroutine runs it.
 //
 // A new follower has a feed of its own, which waits until the client has received each text. Once the follower has
 // caught up, its feed hands it over to the feed that all such followers of a stream share, or becomes that feed. A
@@ -62,8 +62,8 @@ type feed struct {
 	// round are the followers of the current broadcast.
 	round []*follower
 
-	// Once the feed is shared, the fields below are changed only under the lock of all feeds. The feed's goroutine and
-	// its helpers may read without the lock what only that goroutine changes.
+	// Once the feed is shared, the fields below are changed only under the lock of all feeds. The feed's goroutine and its
+	// helpers may read fields without the lock that only this goroutine changes.
 
 	followers []*follower
 	// at is the position up to which entries have been sent to all followers, or are being sent.
@@ -260,8 +260,8 @@ func (f *feed) data() []byte {
 	return dataEvent(made.end(), f.binary)
 }
 
-// confirm ends the followers that may no longer have what is about to be sent, and reports whether to send it. It waits
-// until that is certain.
+// confirm ends the followers that may no longer receive the waiting entries, and reports whether to send them. It waits
+// until every permission is certain.
 func (f *feed) confirm() bool {
 	known := time.Now()
 	f.all.mu.Lock()
@@ -311,7 +311,7 @@ func (f *feed) share() (handedOver bool) {
 // broadcast sends a data event, which may be empty, and the last control event to all followers.
 func (f *feed) broadcast(data []byte) {
 	f.all.mu.Lock()
-	f.at = f.lastControl.seq // a follower that joins from now on already has this
+	f.at = f.lastControl.seq // a follower that joins from now on has already received this
 	f.round = append(f.round[:0], f.followers...)
 	if f.lastControl.closed {
 		f.unpublish()
@@ -373,7 +373,7 @@ func (f *feed) detach(w *follower, rest []byte) {
 	go own.resume(rest)
 }
 
-// resume sends a text and then what follows it in the log. Without a follower it does nothing.
+// resume sends a text, and then the log after it. Without a follower it does nothing.
 func (f *feed) resume(text []byte) {
 	defer f.finish()
 	if len(f.followers) == 0 || f.followers[0].body.send(text) != nil {

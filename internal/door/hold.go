@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/httpd"
 )
 
-// Memory that the server holds for clients, in bytes.
+// Limits of the memory that the server holds for clients, in bytes.
 const (
 	// pageMemory is reserved for a piece of a page while it is read, because its size is still unknown. Most pieces are
 	// smaller.

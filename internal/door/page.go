@@ -16,8 +16,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// page is the part of a stream in one response. The server never holds all of a large one: while one piece is written
-// to the client, the next is read. No transaction waits for the client.
+// page is the part of a stream in one response. The server never holds all of a large page: it writes one piece to the
+// client while it reads the next. No transaction waits for the client.
 type page struct {
 	request
 	door *Door
@@ -135,8 +135,8 @@ func (p *page) send(w http.ResponseWriter) {
 	write(w, p.body.end())
 }
 
-// write writes a piece in parts small enough that the HTTP server does not count them as memory. It must not, because
-// the page's lease already does.
+// write writes a piece in parts so small that the HTTP server does not count them against its memory limit, because the
+// page's lease already counts them.
 func write(w http.ResponseWriter, text []byte) error {
 	const part = 64 << 10
 	for some := range slices.Chunk(text, part) {

@@ -95,13 +95,13 @@ func (p proxy) rewrite(r *httputil.ProxyRequest) {
 	path, _, _ := proxyPath(r.In) // already validated
 	r.Out.URL = &url.URL{Scheme: p.upstream.Scheme, Host: p.upstream.Host, Path: p.base() + path, RawQuery: r.Out.URL.RawQuery}
 	r.Out.Host = p.upstream.Host
-	// With an upgrade, both sides would talk past the checks of this proxy.
+	// After an upgrade, both sides could bypass the checks of this proxy.
 	for _, name := range []string{"Cookie", "Connection", "Upgrade"} {
 		r.Out.Header.Del(name)
 	}
 }
 
-// modify removes from an answer what a sandbox must not get.
+// modify removes headers from an answer that a sandbox must not get.
 func (p proxy) modify(r *http.Response) error {
 	// A redirect is not passed on, because it may lead away from the streams.
 	if to := r.Header.Get("Location"); r.StatusCode/100 == 1 || r.StatusCode/100 == 3 && r.StatusCode != http.StatusNotModified {

@@ -78,7 +78,7 @@ func (d *Door) catchUp(w http.ResponseWriter, r request, after int64) error {
 	etag := d.etag(p)
 	h.Set("ETag", etag)
 	h.Set("Cache-Control", "private, no-cache")
-	if !p.upToDate() { // because a full page never changes
+	if !p.upToDate() { // a full page never changes, so caches may keep it
 		h.Set("Cache-Control", "private, max-age=60")
 	}
 	if isOneOf(r.Header.Get("If-None-Match"), etag) {
@@ -100,7 +100,7 @@ func (d *Door) longPoll(w http.ResponseWriter, r request, from startPosition) (e
 	ctx, done := r.watch(r.Context())
 	defer done()
 	defer func() {
-		if refused := auth.Refused(ctx); err != nil && refused != nil { // the end of the permission caused the error
+		if refused := auth.Refused(ctx); err != nil && refused != nil { // the end of the permission is the real reason
 			err = refused
 		}
 	}()
@@ -118,7 +118,7 @@ func (d *Door) longPoll(w http.ResponseWriter, r request, from startPosition) (e
 	}
 	if p.empty() && !p.Stream.Closed {
 		p.release()
-		// The page was released, so that clients that wait hold no memory.
+		// Waiting clients hold no memory, because the page was released.
 		if err := d.wait(p); err != nil {
 			return err
 		}

@@ -239,7 +239,7 @@ func (c control) release() error {
 	return c.answer(http.StatusNoContent, nil)
 }
 
-// ack returns what the holder of a wake reports, and its token.
+// ack returns the report of a wake's holder, and its token.
 func (c control) ack() (token string, ack subscription.Ack, err error) {
 	token, cookie := auth.Credential(c.Header)
 	if token == "" || cookie {

@@ -14,12 +14,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// threadsOwn returns the error for an operation on a thread's stream that is only possible on the thread.
+// threadsOwn returns the error for an operation that is possible on a thread, but not on its stream.
 func threadsOwn(what, next string) error {
 	return fault.Newf(fault.Precondition, next, "a thread's stream cannot be %s on its own", what)
 }
 
-// posted is an entry as clients send it. The log sets the time; the client's is ignored.
+// posted is an entry as clients send it. The log sets the time and ignores the client's.
 type posted struct {
 	ID       string          `json:"id"`
 	AuthorID string          `json:"authorId"`
@@ -64,7 +64,7 @@ func (d *Door) append(r request, w stream.Write, literal []bool) (stream.Written
 	return d.Dispatcher.SayAll(r.Context(), by, thread, w, literal)
 }
 
-// keepWhole takes the whole text of a result from a runner, whose entry comes later.
+// keepWhole receives the full text of a result from a runner, which posts the entry later.
 func (d *Door) keepWhole(w http.ResponseWriter, r request, id string) error {
 	thread, ok := threadOf(r.ref.Name)
 	if !ok {
@@ -108,7 +108,7 @@ func threadDrafts(agent string, runner bool, body []byte) (drafts []entry.Draft,
 	return drafts, literal, nil
 }
 
-// draft validates what was posted and returns its draft.
+// draft validates the posted entry and returns its draft.
 func (p posted) draft(agent string, runner bool) (entry.Draft, error) {
 	if p.AuthorID != "" && p.AuthorID != agent {
 		return entry.Draft{}, fault.New(fault.Forbidden, "authorId: you can only write entries in your own name", "leave it out")

@@ -50,7 +50,7 @@ func (d *Door) write(w http.ResponseWriter, r request) error {
 	return answerWrite(w, write, done)
 }
 
-// conditions returns what a write depends on.
+// conditions returns the conditions of a write.
 func conditions(h http.Header) (write stream.Write, err error) {
 	if write.Producer, err = producerOf(h); err != nil {
 		return write, err

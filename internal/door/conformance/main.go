@@ -147,7 +147,7 @@ func newThread(ctx context.Context, l login) (*arbev1.Thread, error) {
 	return made.Thread, nil
 }
 
-// test runs the tests with an environment, and reports the results. The error says why the run did not pass.
+// test runs the tests with an environment, and prints the results. The error says why the run did not pass.
 func test(ctx context.Context, name string, environment ...string) error {
 	only := os.Args[1:]
 	vitest := exec.CommandContext(ctx, "node_modules/.bin/vitest", append([]string{"run", "--reporter=json", "--outputFile=" + name}, only...)...)
@@ -183,7 +183,7 @@ type report struct {
 	} `json:"testResults"`
 }
 
-// judge returns why a run did not pass; nil if it passed. If all is false, it ignores tests that were left out.
+// judge returns an error if a run did not pass. If all is false, it ignores tests that were left out.
 func (r report) judge(all bool) error {
 	var wrong []error
 	for _, file := range r.Files {
