@@ -30,7 +30,7 @@ const (
 
 // bodies limits the memory for request bodies, for handlers that read a whole body before they authenticate.
 type bodies struct {
-	// who authenticates the request's credential, as [auth.Auth.Request] does.
+	// who authenticates a request, as [auth.Auth.Request] does.
 	who func(context.Context, http.Header) (auth.Principal, error)
 	// memory limits the memory of all large bodies together, and of the large bodies of one agent.
 	memory *httpd.Memory
@@ -45,7 +45,7 @@ func (b bodies) bound(next http.Handler, refuse func(context.Context, http.Respo
 			next.ServeHTTP(w, r)
 			return
 		}
-		// A lease would last as long as the answer, which may be hours. So these messages must be small instead.
+		// A lease would last as long as the answer, perhaps for hours. These messages must be small instead.
 		if rpc.StreamsAnswer(r.URL.Path) {
 			bounded := *r
 			bounded.Body = http.MaxBytesReader(w, r.Body, rpc.MaxStreamRequest)
@@ -120,7 +120,7 @@ func (b *boundBody) enter() error {
 
 // refuseCall returns an error that Connect answers unchanged.
 func refuseCall(ctx context.Context, w http.ResponseWriter, f *fault.Error) error {
-	// The next step in the header is for a malformed request, which this one is not.
+	// The header has the next step for a malformed request, but this request is well-formed.
 	w.Header().Del(arbev1.NextHeader)
 	return rpc.WireError(ctx, f)
 }

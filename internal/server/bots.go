@@ -15,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// botTurns returns the configuration of bots' turns, with everything that the packages of turns do not know.
+// botTurns returns the configuration of bots' turns, and connects them with packages that they do not import.
 func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Houses, client *model.Client, c Config) turn.Config {
 	return turn.Config{
 		Roots: c.Roots, Budget: c.Budget,

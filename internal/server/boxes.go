@@ -65,8 +65,8 @@ func boxOf(ctx context.Context) (sandbox.Labels, bool) {
 }
 
 // boxDoors serves the doors for programs in boxes, which need no network. A box may run anything, so it gets only the access
-// that a thread token of its own house has anyway, and the repositories that its environment allows. It gets no services, no
-// web app, and nothing for a credential that was not made for a box.
+// of a thread token of its own house, and the repositories that its environment allows. It gets no services, no web app, and
+// no access with a credential that is not meant for boxes.
 type boxDoors struct {
 	authenticate    func(context.Context, string) (auth.Principal, error)
 	streams, models http.Handler
@@ -95,7 +95,7 @@ func (b boxDoors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to.ServeHTTP(w, r)
 }
 
-// check checks that a request has a thread token of the house of its box.
+// check returns an error unless a request has a thread token of its box's house.
 func (b boxDoors) check(r *http.Request) error {
 	token, cookie := credential(r)
 	if token == "" || cookie {

@@ -107,8 +107,8 @@ type Config struct {
 	// MetricsAddr is another address, host:port, at which the operator can read /metrics, /healthz and /readyz without a
 	// credential. Defaults to "", which means no such address.
 	MetricsAddr string
-	// TracesURL is where a collector takes traces over OTLP/HTTP. It is for tests. Defaults to what OpenTelemetry's standard
-	// variables name, which may be nowhere.
+	// TracesURL is the collector's address for traces over OTLP/HTTP. It is for tests. Defaults to the address in
+	// OpenTelemetry's standard variables; without one there are no traces.
 	TracesURL string
 	// DrainTimeout limits how long [Server.Drain] waits for running commands. 0 means no wait.
 	DrainTimeout time.Duration

@@ -81,7 +81,7 @@ func openDirectory(path string) (*directory, error) {
 	return d, nil
 }
 
-// isCurrent reports whether the lock is on the file that others would lock.
+// isCurrent reports whether the locked file is still the one at the lock's path.
 func (d *directory) isCurrent() bool {
 	mine, err := d.lock.Stat()
 	current, currentErr := os.Stat(d.lock.Name())
@@ -129,8 +129,8 @@ func (d *directory) removeMade() {
 
 func (d *directory) join(name string) string { return filepath.Join(d.path, name) }
 
-// write replaces a file in the directory atomically, so that a killed server leaves no half-written file. Only its
-// owner may read it, because some files hold keys.
+// write replaces a file in the directory atomically, so that a killed server leaves no half-written file. Only the user
+// of the server may read it, because some files hold keys.
 func (d *directory) write(name string, content []byte) error {
 	temporary := d.join("." + name + ".new")
 	if err := os.WriteFile(temporary, content, 0o600); err != nil {
@@ -139,9 +139,9 @@ func (d *directory) write(name string, content []byte) error {
 	return os.Rename(temporary, d.join(name))
 }
 
-// sealer returns a sealer with the installation's key: the configured key, the key in the directory, or, for the first start,
-// a new key. The first use of Seal writes a new key to the directory. So a database that refuses the start leaves no key that
-// belongs to nothing.
+// sealer returns a sealer with the installation's key: the configured key, the key in the directory, or, for the first
+// start, a new key. The first use of Seal writes a new key to the directory. So if the database refuses the start, no
+// useless key is left behind.
 func (d *directory) sealer(set string) (*installationSealer, error) {
 	sealer, err := existingSealer(set, d.path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -200,8 +200,8 @@ func (d *directory) checkDatabase(id string) error {
 		"the data directory %s belongs to the database %s, and this database is %s", d.path, own, what)
 }
 
-// checkEmbedded refuses to create an embedded Postgres in a directory that belongs to an operator's database. Otherwise a
-// start without DATABASE_URL would create an empty installation next to the real one.
+// checkEmbedded refuses to create an embedded Postgres in a directory that belongs to an operator's database. Otherwise,
+// a start without DATABASE_URL would create an empty installation beside the real one.
 func (d *directory) checkEmbedded() error {
 	if _, err := os.Stat(d.join(postgresDir)); err == nil {
 		return nil

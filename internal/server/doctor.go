@@ -35,7 +35,8 @@ type Finding struct {
 // Verdict is the state of a part.
 type Verdict string
 
-// The verdicts. With a Warning, the installation works now but may stop working. An Untried part was not examined.
+// The verdicts. With a Warning, the installation works now but may stop working. Untried means that the part was not
+// examined.
 const (
 	Fine    Verdict = "ok"
 	Warning Verdict = "warning"
@@ -57,7 +58,7 @@ const (
 	measureWithin = 5 * time.Second
 	// maxSkew is the largest difference between clocks that leases, tokens and signatures tolerate.
 	maxSkew = 2 * time.Second
-	// fewFiles is a limit on open files that a server with a few hundred tails reaches.
+	// fewFiles is a limit on open files that a few hundred tails exhaust.
 	fewFiles = 4096
 )
 
@@ -92,7 +93,7 @@ func (c Config) examineDatabase(ctx context.Context) []Finding {
 			"raise max_connections of PostgreSQL, or stop other programs that use it: each arbe server uses up to about 25"})
 	}
 	found = append(append(found, migrated(in)), c.examineRole(ctx, ownerURL, in)...)
-	// The difference is only as accurate as the answer was fast.
+	// The slower the answer, the less accurate the difference.
 	if skew := in.Skew.Abs(); skew > maxSkew+in.Took {
 		return append(found, Finding{"clock", Problem, fmt.Sprintf("the clocks of this machine and of the database differ by %s", skew.Round(time.Millisecond)),
 			"let both machines take their time from NTP (timedatectl set-ntp true): tokens and leases depend on it"})
@@ -220,7 +221,7 @@ func (c Config) examineGrowth(ctx context.Context) (found []Finding) {
 	return found
 }
 
-// logsOf says how near the house with the largest logs is to its quota.
+// logsOf reports how close the house with the largest logs is to its quota.
 func (c Config) logsOf(in db.Inspection) []Finding {
 	quota := cmp.Or(c.LogQuota, dispatch.DefaultLogQuota)
 	f := Finding{"logs of houses", Fine, fmt.Sprintf("the largest logs are those of the house %s: %s of %s", in.Fullest, bytesText(in.LogBytes), bytesText(quota)), ""}

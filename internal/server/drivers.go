@@ -9,8 +9,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// The pauses before retries of a driver that could not start. They grow from the first to the longest. If somebody wants one
-// of its sandboxes, the driver is retried as soon as wantedPause has passed since the last try.
+// The pauses before retries of a driver that could not start. They grow from the first to the longest. If somebody needs one
+// of its sandboxes, the driver is retried when wantedPause has passed since the last try.
 const (
 	driverPause, longestDriverPause = 2 * time.Second, 5 * time.Minute
 	wantedPause                     = 2 * time.Second
@@ -26,8 +26,8 @@ type driverStarts struct {
 	server *Server
 	name   string
 	start  func(context.Context) (sandbox.Driver, error)
-	// rented is set for a driver of a provider. If the provider answers, the driver only lacks settings, which needs no
-	// warning and will not pass.
+	// rented is set for a provider's driver. If it reports missing settings, that needs no warning, and a retry would not
+	// help.
 	rented bool
 	// wanted receives a token when somebody needs a driver that has not started.
 	wanted chan struct{}

@@ -69,7 +69,7 @@ func (h *health) restore(part string) {
 	delete(h.degraded, part)
 }
 
-// status returns "ok", or what does not work.
+// status returns "ok", or the parts that do not work.
 func (h *health) status() string {
 	h.parts.Lock()
 	defer h.parts.Unlock()
@@ -91,8 +91,8 @@ func (h *health) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answerHealth(w, h.status(), h.ready(r.Context())) })
 }
 
-// answerHealth answers with one line: the status of a usable server, or why it is unusable. A degraded server is usable. If
-// no new sandbox fits, a load balancer that removed all servers would also end everything that works.
+// answerHealth answers with one line: the status of a usable server, or why it is unusable. A degraded server is usable: if
+// a load balancer removed all servers because no new sandbox fits, everything that works would end, too.
 func answerHealth(w http.ResponseWriter, line string, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
@@ -103,8 +103,8 @@ func answerHealth(w http.ResponseWriter, line string, err error) {
 	_, _ = io.WriteString(w, line+"\n") // fails only if the client has left, which will ask again
 }
 
-// ready returns nil, or why this server should get no requests. It logs the cause and does not return it, because the cause
-// could help an attacker.
+// ready returns an error that says why this server should get no requests, or nil. It logs the cause and does not return
+// it, because the cause could help an attacker.
 func (h *health) ready(ctx context.Context) error {
 	if h.draining.Load() {
 		return errDraining

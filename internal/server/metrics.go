@@ -262,7 +262,8 @@ func (o occupied) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// freeSpace returns the free bytes on the disk of a directory. It returns 0 if they are unknown, so that somebody takes a look.
+// freeSpace returns the free bytes on the disk of a directory. It returns 0 if they are unknown, so that an alert about
+// free space fires.
 func freeSpace(dir string) int64 {
 	var st syscall.Statfs_t
 	if syscall.Statfs(dir, &st) != nil {

@@ -19,10 +19,10 @@ import (
 // requestForm matches request ids that are accepted from clients. Other text could inject lines into a log.
 var requestForm = lazyregexp.New(`^[A-Za-z0-9._:/+=-]{1,128}$`)
 
-// identified gives each request an id, which is in all its log lines and in its answer, and a span. After each request it calls
-// observe with the time until the answer began. It keeps an id from a proxy, or from the web app when that calls the services.
-// So one id follows a request through all of them. inside reports that requests come from this process, whose traces they
-// continue.
+// identified gives each request an id, which is in all its log lines and in its answer, and a span. After each request it
+// calls observe with the time until the answer began. It keeps the id of a proxy, or of the web app when that calls the
+// services, so that one id follows a request through all of them. inside reports that requests come from this process, whose
+// traces they continue.
 func identified(logger *slog.Logger, traces *trace.Tracer, inside bool, observe func(r *http.Request, status int, waited time.Duration), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(arbev1.RequestHeader)
@@ -46,8 +46,8 @@ func identified(logger *slog.Logger, traces *trace.Tracer, inside bool, observe 
 	})
 }
 
-// spanName returns the first name of a request's span: the method and what the request is for. Paths are not in it, because
-// clients choose them. The services replace it with the procedure.
+// spanName returns the initial name of a request's span: the method and the door. Paths are not in it, because clients
+// choose them. The services replace it with the procedure.
 func spanName(r *http.Request) string {
 	if !slices.Contains(methods, r.Method) {
 		return doorOf(r)
@@ -57,7 +57,7 @@ func spanName(r *http.Request) string {
 
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 
-// endSpan ends the span of a request, with what its log lines are about.
+// endSpan ends the span of a request, with the attributes of its log lines.
 func endSpan(ctx context.Context, span trace.Span, w http.ResponseWriter) {
 	if !span.Recording() {
 		return

@@ -23,7 +23,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/wait"
 )
 
-// runs returns the configuration of runs of coding agents, with everything that the package of runs does not know.
+// runs returns the configuration of coding agents' runs, and connects them with packages that they do not import.
 func (p *starting) runs() run.Config {
 	c := run.Config{
 		Bots: p.bots, Limits: p.cfg.Runs, Agents: map[string]run.Agent{}, Program: runnerFor, Model: p.modelOfRun, Rules: p.rulesOfRun, Spent: spentOnRuns, Witness: p.witness, TreeSpent: spentOnTree,
@@ -43,7 +43,7 @@ func (p *starting) runs() run.Config {
 	return c
 }
 
-// agents returns the coding agents that bots can be.
+// agents returns the coding agents that can do bots' work.
 func agents() (infos []harness.Info) {
 	for _, h := range all.Harnesses {
 		infos = append(infos, h.Info())
@@ -70,8 +70,8 @@ func spentOnTree(ctx context.Context, tx pgx.Tx, house, thread string) (run.Cost
 // recordedWithin limits the wait for the complete record of a call after its agent has ended.
 const recordedWithin = 5 * time.Second
 
-// witness returns why a run has failed although its agent takes it for a success. It judges by the end of the run's last
-// model call.
+// witness returns the reason why a run has failed although its agent reports success. It judges by the end of the run's
+// last model call.
 func (p *starting) witness(ctx context.Context, house, thread string, epoch int64) (string, error) {
 	for late := time.Now().Add(recordedWithin); ; wait.For(ctx, 50*time.Millisecond) {
 		var last *gateway.Call
@@ -98,7 +98,7 @@ func seen(c gateway.Call) harness.Seen {
 	return harness.Seen{Called: true, Answered: answered, Status: c.Status, Stop: c.Stop}
 }
 
-// runnerOf is a variable, so that a test can replace a server by one that has another runner.
+// runnerOf is a variable, so that a test can upgrade a server to one with another runner.
 var runnerOf = program.Runner
 
 // runnerFor returns our runner for a kind of machine, as uname -m names it.

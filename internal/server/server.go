@@ -65,7 +65,7 @@ type Server struct {
 	cfg    Config
 	limits httpd.Limits
 	logger *slog.Logger
-	// known holds the values of secrets that this process has seen, which must stay out of its log.
+	// known holds the values of secrets that this process has seen, to redact them in its log.
 	known *secret.Known
 	// url is the server's address for browsers, and direct its address for programs on this machine. They can differ, because
 	// browsers may come through a proxy.
@@ -267,8 +267,8 @@ func firstOwner(ctx context.Context, ownerURL string, houses *house.Houses) (age
 	return agent, err
 }
 
-// personName returns a name for the person who started the first server: the one that the machine knows. Without it, pages ask
-// for a name. The person is then called Owner, as root is, because nobody's name is root.
+// personName returns a name for the person who started the first server: their full name on this machine, else their user
+// name, else Owner, as for root. Pages ask for the real name unless it is the full name.
 func personName() house.Person {
 	if u, err := user.Current(); err == nil && u.Uid != "0" {
 		if name, _, _ := strings.Cut(u.Name, ","); strings.TrimSpace(name) != "" {
@@ -291,7 +291,7 @@ func (s *Server) welcome(ctx context.Context, dir *directory, who *auth.Auth, ow
 		return s.url + rpc.LoginPath(token), err
 	}
 	l := dir.readLogin()
-	// Keep a key that still works, so that programs that use it keep working after a restart.
+	// Keep a key that is still valid, so that programs that use it keep working after a restart.
 	if p, err := who.Authenticate(ctx, l.Token); err != nil || p.Agent != owner {
 		host, _ := os.Hostname()
 		if l.Token, err = who.ReplaceKey(ctx, owner, "command line on "+host+" in "+dir.path); err != nil {
@@ -388,7 +388,7 @@ func migrate(ctx context.Context, dir *directory, ownerURL, key string) (*secret
 	return seeded, serverURL, err
 }
 
-// starting is a server during its start: its parts, each of which may need those above it.
+// starting is a server during its start, with its parts. Each part may need those above it.
 type starting struct {
 	*Server
 	dir      *directory

@@ -43,8 +43,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/version"
 )
 
-// start starts the parts of the server in the order in which they need each other. Each part immediately registers how to end
-// it, so that a failed start leaves nothing running.
+// start starts the parts of the server, each after those that it needs. Each part immediately registers how to end it, so
+// that a failed start leaves nothing running.
 func (s *Server) start(ctx context.Context) error {
 	p := &starting{Server: s}
 	s.metrics = newMetrics()
@@ -111,7 +111,7 @@ func (p *starting) openDatabase(ctx context.Context) (err error) {
 	return nil
 }
 
-// openTraces comes before everything that is traced, so that the last spans are sent after all of it has stopped.
+// openTraces comes first, so that the tracer stops last and sends the spans of everything that stops before it.
 func (p *starting) openTraces(ctx context.Context) (err error) {
 	host, _ := os.Hostname()
 	p.traces, err = trace.Open(ctx, trace.Config{
