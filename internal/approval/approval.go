@@ -178,7 +178,7 @@ func (q Request) tooMuch(load query.ApprovalLoadRow) error {
 	case load.Refused:
 		return fault.Newf(fault.Forbidden, "go on without it, or say what you need", "this %s has asked for exactly this call before and was denied, so nobody is asked again", who)
 	case load.OfOwn >= most:
-		return fault.Newf(fault.Exhausted, "go on without it, or say what you need", "this %s has asked people %d times, and may not ask more", who, most)
+		return fault.Newf(fault.Exhausted, "go on without it, or say what you need", "this %s has asked people %d times, and may not ask again", who, most)
 	case load.OfThread >= threadMost:
 		return fault.Newf(fault.Exhausted, "say what you need, and go on when people have answered", "%d calls in this thread wait for a person's approval already", threadMost).WithReason(fault.LimitReached)
 	case load.OfHouse >= houseMost:
@@ -319,15 +319,15 @@ func (b By) what() string {
 
 // over returns the error for an answer to a request that has ended.
 func (q Approval) over() error {
-	who, next := cmp.Or(q.AnsweredByName, "someone who left the house"), "see the thread's entries for what came of it"
+	who, next := cmp.Or(q.AnsweredByName, "someone who left the house"), "see the thread's entries for the outcome"
 	switch q.State {
 	case entry.Approved, entry.Denied:
 		return fault.Newf(fault.Precondition, next, "this was already answered: %s said %s at %s",
 			who, map[string]string{entry.Approved: "yes", entry.Denied: "no"}[q.State], q.AnsweredAt.UTC().Format("15:04:05 on 2006-01-02 (UTC)")).WithReason(fault.ApprovalEnded)
 	case entry.Expired:
-		return fault.Newf(fault.Precondition, "let the bot try again, which asks again", "this has expired: the bot waited until %s", q.ExpiresAt.UTC().Format("15:04 on 2006-01-02 (UTC)")).WithReason(fault.ApprovalEnded)
+		return fault.Newf(fault.Precondition, "let the bot try again; it then asks again", "this has expired: the bot waited until %s", q.ExpiresAt.UTC().Format("15:04 on 2006-01-02 (UTC)")).WithReason(fault.ApprovalEnded)
 	}
-	return fault.Newf(fault.Precondition, "let the bot try again, which asks again", "the bot's %s has ended, so there is nothing to approve", q.what()).WithReason(fault.ApprovalEnded)
+	return fault.Newf(fault.Precondition, "let the bot try again; it then asks again", "the bot's %s has ended, so there is nothing to approve", q.what()).WithReason(fault.ApprovalEnded)
 }
 
 var errNone = fault.New(fault.NotFound, "there is no such request for approval in this thread", "list those that wait with: arbe approval list")
