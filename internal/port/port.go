@@ -77,7 +77,7 @@ func (p *Ports) dial(ctx context.Context, scope db.Scope, threadID string, port 
 }
 
 func full(to string, limit int) error {
-	return fault.Newf(fault.Exhausted, "close some of them", "there are %d connections to ports of %s, and not more are allowed", limit, to).WithReason(fault.LimitReached)
+	return fault.Newf(fault.Exhausted, "close some of them", "there are already %d connections to ports of %s, the most allowed", limit, to).WithReason(fault.LimitReached)
 }
 
 // conn is a connection that counts against the limits until it is closed.
