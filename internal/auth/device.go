@@ -114,7 +114,7 @@ func (a *Auth) answerDevice(ctx context.Context, scope db.Scope, code string, ap
 	case "limited":
 		return DeviceLogin{}, fault.Newf(fault.Exhausted, "wait ten minutes, and log in again in your terminal", "you have typed %d wrong codes", maxGuesses).WithReason(fault.LimitReached)
 	}
-	return DeviceLogin{}, fault.New(fault.NotFound, "no login waits with this code", "compare it with the code in your terminal")
+	return DeviceLogin{}, fault.New(fault.NotFound, "no login with this code is waiting", "compare it with the code in your terminal")
 }
 
 // PollDevice returns the session of the program with a secret, once, if its login was approved. Until somebody has answered, the
@@ -137,7 +137,7 @@ func (a *Auth) PollDevice(ctx context.Context, secret string) (token string, exp
 	case "denied":
 		err = fault.New(fault.Forbidden, "this login was denied", again)
 	case "early":
-		err = fault.Newf(fault.Exhausted, "wait "+DeviceInterval.String()+" between two polls", "this login is polled too often").WithReason(fault.SlowDown)
+		err = fault.Newf(fault.Exhausted, "wait "+DeviceInterval.String()+" between two polls", "the program polls this login too often").WithReason(fault.SlowDown)
 	case "expired":
 		err = fault.New(fault.Unauthenticated, "nobody approved this login within ten minutes", again)
 	case "used":

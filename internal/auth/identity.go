@@ -28,9 +28,9 @@ func (a *Auth) ConnectTx(ctx context.Context, tx pgx.Tx, agent string, i Identit
 	n, err := a.q.SaveLoginIdentity(ctx, tx, query.SaveLoginIdentityParams{Issuer: i.Issuer, Subject: i.Subject, AgentID: agent, Email: i.Email})
 	switch {
 	case db.Violates(err, "login_identities_issuer_agent_id_key"):
-		return fault.New(fault.Exists, "you are connected to another account there already", "log in there with that account").Because(err)
+		return fault.New(fault.Exists, "you are already connected to another account there", "log in there with that account").Because(err)
 	case err == nil && n == 0:
-		return fault.New(fault.Exists, "this account logs in another person already", "log out, and log in with it")
+		return fault.New(fault.Exists, "this account already belongs to another person", "log out, and log in with it")
 	}
 	return err
 }

@@ -148,7 +148,7 @@ func (c *claims) counts(status string) error {
 	case "left":
 		why = "its agent left the house"
 	case "orphaned":
-		why = "the owner who created it left the house, or is no owner any more"
+		why = "the owner who created it left the house, or is no longer an owner"
 	case "revoked":
 		why = "a member revoked it, or the thread has ended since"
 	default:
