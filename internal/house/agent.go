@@ -75,7 +75,7 @@ func (h *Houses) Rename(ctx context.Context, scope db.Scope, name string) (renam
 			return err
 		}
 		if changed == 0 {
-			return fault.New(fault.Forbidden, "a bot does not name itself", "ask an owner of its house to rename it")
+			return fault.New(fault.Forbidden, "a bot cannot rename itself", "ask an owner of its house to rename it")
 		}
 		renamed, err = agent(h.q.GetAgent(ctx, tx, scope.Agent))
 		return err

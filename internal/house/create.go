@@ -69,12 +69,12 @@ func (h *Houses) mayCreateTx(ctx context.Context, tx pgx.Tx, agent string) error
 	case err != nil, !s.AnyHouse, s.Operator:
 		return err
 	case h.Creation == Operators:
-		return fault.New(fault.Forbidden, "only operators create houses here", "ask an owner of this installation's first house to create it; the setting is house_creation")
+		return fault.New(fault.Forbidden, "only operators may create houses here", "ask an owner of this installation's first house to create it; the setting is house_creation")
 	case h.Creation == Members && !s.Member:
-		return fault.New(fault.Forbidden, "only members of a house create houses here", "ask somebody for an invite, or an operator to change the setting house_creation")
+		return fault.New(fault.Forbidden, "only members of a house may create houses here", "ask somebody for an invite, or an operator to change the setting house_creation")
 	case h.PerPerson > 0 && int(s.Owned) >= h.PerPerson:
 		return fault.Newf(fault.Exhausted, "make another person the owner of one, or ask an operator to raise the setting houses_per_person",
-			"%d houses belong to you, and no more may", s.Owned).WithReason(fault.LimitReached)
+			"%d houses belong to you, the most allowed", s.Owned).WithReason(fault.LimitReached)
 	}
 	return nil
 }
