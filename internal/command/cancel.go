@@ -46,7 +46,7 @@ func (d *Commands) Cancel(ctx context.Context, scope db.Scope, threadID, command
 	}
 	_, err = d.config.Log.Get(ctx, th.Stream(), entry.ResultID(commandID))
 	if fault.CodeOf(err) == fault.NotFound {
-		return fault.New(fault.Precondition, "this command belongs to the thread that this one is a fork of", "cancel it there, if it still runs")
+		return fault.New(fault.Precondition, "this command belongs to the thread from which this one was forked", "cancel it there, if it still runs")
 	}
 	return err
 }

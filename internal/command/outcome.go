@@ -38,5 +38,5 @@ const (
 	// hungUp is the error of a command that ended because nobody was connected to its terminal.
 	hungUp = "nobody was connected to the command's terminal for a minute, so the command was ended"
 	// outcomeUnknown is the error of a command whose end is unknown.
-	outcomeUnknown = "it is not known how the command ended, or whether it began; check its effects before you run it again"
+	outcomeUnknown = "nobody knows whether the command began, or how it ended; check its effects before you run it again"
 )

@@ -94,7 +94,7 @@ func (d *Commands) WriteTx(ctx context.Context, scope db.Scope, threadID string,
 				continue
 			}
 			if th.Inherited(said.Seq) {
-				return fault.Newf(fault.Exists, "choose another id", "the command %q was run in the thread that this one was forked from", said.ID).WithReason(fault.IDTaken)
+				return fault.Newf(fault.Exists, "choose another id", "the command %q ran in the thread from which this one was forked", said.ID).WithReason(fault.IDTaken)
 			}
 			if err := d.enqueueTx(ctx, tx, jobArgs{House: scope.House, Thread: th.ID, Stream: th.StreamID, Command: said.ID}, before); err != nil {
 				return err
