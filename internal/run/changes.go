@@ -53,7 +53,7 @@ func (r *Runs) Apply(ctx context.Context, scope db.Scope, threadID string, epoch
 		return Used{}, err
 	}
 	if th.ParentThread == "" {
-		return Used{}, fault.New(fault.Precondition, "this task was not delegated from a thread, to whose files its changes could be applied", "open a branch, or download the changes")
+		return Used{}, fault.New(fault.Precondition, "no thread delegated this task, so there are no files to which its changes could be applied", "open a branch, or download the changes")
 	}
 	said, err := r.use(ctx, scope, th.ParentThread, "apply."+changed.Patch, entry.Command{
 		Argv: []string{changesProgram, "apply", "-base=" + changed.PatchBase, changesDir(changed.Patch)}, Directory: sandbox.Workspace, Changes: changed.Patch,
@@ -71,7 +71,7 @@ func (r *Runs) Branch(ctx context.Context, scope db.Scope, threadID string, epoc
 		return Used{}, err
 	}
 	if name = cmp.Or(name, branchName(th, changed)); !isBranch(name) {
-		return Used{}, fault.New(fault.Invalid, "name: this is no name for a branch", "use letters, digits and . _ - /, such as fix/login")
+		return Used{}, fault.New(fault.Invalid, "name: this is not a valid name for a branch", "use letters, digits and . _ - /, such as fix/login")
 	}
 	around, err := r.config.Boxes.Surroundings(ctx, scope, th.ID)
 	if err != nil {
@@ -107,11 +107,11 @@ func branchRemote(recipe sandbox.Recipe, changed Run) (remote, host string, err 
 	remote, host = recipe.Remote()
 	switch {
 	case remote == "":
-		return "", "", fault.New(fault.Precondition, "the environment of this thread clones no repository from a host, to which a branch could be pushed", "apply the changes, or download them")
+		return "", "", fault.New(fault.Precondition, "the environment of this thread has no repository at a host to which a branch could be pushed", "apply the changes, or download them")
 	case !recipe.HasCredential(host):
 		return "", "", fault.Newf(fault.Precondition, "give the environment one with: arbe env edit; then delegate, or continue in a fresh sandbox", "the environment of this thread has no credential for %s", host)
 	case !commitForm.MatchString(changed.PatchBase):
-		return "", "", fault.New(fault.Precondition, "these changes have no commit on which a branch could begin", "apply the changes, or download them")
+		return "", "", fault.New(fault.Precondition, "these changes have no commit from which a branch could begin", "apply the changes, or download them")
 	}
 	return remote, host, nil
 }
@@ -201,7 +201,7 @@ func (r *Runs) Provide(ctx context.Context, scope db.Scope, h sandbox.Handle, c 
 	}
 	kept, err := r.config.Artifacts.Get(ctx, scope, c.Changes)
 	if fault.CodeOf(err) == fault.NotFound { // a NotFound would say that the sandbox is gone
-		return fault.New(fault.Precondition, "the changes have been deleted", "continue the task, whose next run leaves its changes again")
+		return fault.New(fault.Precondition, "the changes have been deleted", "continue the task: its next run leaves its changes again")
 	} else if err != nil {
 		return err
 	}

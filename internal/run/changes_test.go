@@ -158,7 +158,7 @@ func TestChangesThatCannotBeUsed(t *testing.T) {
 	}{
 		"of a run without any": {apply(nothing.ID, 1), fault.Precondition, "run 1 has left no changes"},
 		"of another run":       {apply(top.ID, 2), fault.Precondition, "run 2 has left no changes"},
-		"with no thread above": {apply(top.ID, 0), fault.Precondition, "not delegated from a thread"},
+		"with no thread above": {apply(top.ID, 0), fault.Precondition, "no thread delegated this task"},
 		"of nothing":           {apply("nowhere", 0), fault.NotFound, "no such thread"},
 		"without a repository": {branch(top.ID, ""), fault.Precondition, "clones no repository"},
 	} {

@@ -138,7 +138,7 @@ func (p *posting) sort(by Poster, drafts []entry.Draft) (s sorted, err error) {
 		}
 	}
 	if s.taken != nil && len(drafts) > 1 {
-		return s, fault.New(fault.Invalid, "payload.type: what is taken is posted alone", "post the others before or after it")
+		return s, fault.New(fault.Invalid, "payload.type: a post that takes messages has no other entries", "post the others before or after it")
 	}
 	return s, nil
 }
@@ -199,7 +199,7 @@ func (s *sorted) addChunk(p *posting, d entry.Draft) error {
 	var c chunk
 	_, _, ok := entry.StepDelta(d.ID)
 	if json.Unmarshal(d.Payload, &c) != nil || !ok || c.Offset < 0 || len(c.Data) > maxChunk {
-		return fault.New(fault.Invalid, "payload: it is no piece of an entry", "send {type, offset, data}, with the id of the entry, ~ and the call")
+		return fault.New(fault.Invalid, "payload: it is not a piece of an entry", "send {type, offset, data}, with the id of the entry, ~ and the call")
 	}
 	s.deltas = append(s.deltas, stream.Delta{EntryID: d.ID, Offset: c.Offset, Data: []byte(p.redactor.String(c.Data))})
 	return nil

@@ -195,7 +195,7 @@ func (l *launch) follow(ctx context.Context) error {
 	}
 	launcher, ok := h.Launcher()
 	if !ok {
-		return &goneError{"its sandbox cannot be followed any more", ""}
+		return &goneError{"the server can no longer follow its sandbox", ""}
 	}
 	left := time.Until(l.thread.Run.StartedAt.Add(l.most() + overdue))
 	bounded, cancel := context.WithTimeout(ctx, min(followFor, max(left, 0)))
@@ -213,7 +213,7 @@ func (l *launch) follow(ctx context.Context) error {
 	})
 	switch {
 	case err != nil && fault.CodeOf(err) == fault.NotFound:
-		return &goneError{"its runner is not known to its sandbox", ""}
+		return &goneError{"its sandbox does not know its runner", ""}
 	case err != nil && bounded.Err() != nil && left < followFor && ctx.Err() == nil:
 		return errOverdue
 	case err != nil:

@@ -65,7 +65,7 @@ func TestARunnerThatIsNeverHeard(t *testing.T) {
 		must(t, w.runs.Sweep(t.Context()))
 	}
 	lost := of[entry.SessionOrphaned](w.ends(child.ID, 1, thread.Failed))
-	if len(lost) != 1 || lost[0].Reason != "its runner was not heard within 50ms" || lost[0].Phase != "" {
+	if len(lost) != 1 || lost[0].Reason != "its runner did not report within 50ms" || lost[0].Phase != "" {
 		t.Errorf("the log says %+v", lost)
 	}
 	told(t, w, child, "failed")

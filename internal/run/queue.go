@@ -148,7 +148,7 @@ func (r *Runs) mayChangeTx(ctx context.Context, tx pgx.Tx, th thread.Thread, q *
 		}
 	}
 	if _, cancels := c.What.(entry.QueueCancelled); !cancels && q.Changes() >= maxChanges {
-		return fault.Newf(fault.Exhausted, "cancel a message and say it again", "what waits was changed %d times, and no more is possible until the agent has taken it", maxChanges).WithReason(fault.LimitReached)
+		return fault.Newf(fault.Exhausted, "cancel a message and say it again", "the waiting messages were changed %d times; no more changes are possible until the agent has taken them", maxChanges).WithReason(fault.LimitReached)
 	}
 	return nil
 }
@@ -187,9 +187,9 @@ func (r *Runs) notWaitingTx(ctx context.Context, tx pgx.Tx, th thread.Thread, id
 	case err != nil:
 		return err
 	case !there || said.Type != (entry.Chat{}).Type() || said.Author == th.Agent:
-		return fault.Newf(fault.NotFound, "list what waits with: arbe thread queue list", "no message %.60q waits in this thread", id)
+		return fault.Newf(fault.NotFound, "list the waiting messages with: arbe thread queue list", "no message %.60q is waiting in this thread", id)
 	case said.Cancelled:
-		return fault.New(fault.Precondition, "this message was cancelled", "say it again if the agent is to be told").WithReason(fault.MessageTaken)
+		return fault.New(fault.Precondition, "this message was cancelled", "say it again if the agent should get it").WithReason(fault.MessageTaken)
 	}
 	return fault.New(fault.Precondition, "the agent already has this message", "say what it should do instead, or stop the run").WithReason(fault.MessageTaken)
 }

@@ -112,9 +112,9 @@ func (r *Runs) look(ctx context.Context, scope db.Scope, th thread.Thread, still
 	l := r.config.Limits
 	switch {
 	case th.Run.HeartbeatAt.IsZero() && still > l.Start:
-		return lost(th.Run.Epoch, fmt.Sprintf("its runner was not heard within %s", l.Start), ""), true, nil
+		return lost(th.Run.Epoch, fmt.Sprintf("its runner did not report within %s", l.Start), ""), true, nil
 	case !th.Run.HeartbeatAt.IsZero() && still > l.Silence:
-		return lost(th.Run.Epoch, fmt.Sprintf("its runner was not heard for %s", entry.Approximately(max(still, l.Silence))), ""), true, nil
+		return lost(th.Run.Epoch, fmt.Sprintf("its runner has been silent for %s", entry.Approximately(max(still, l.Silence))), ""), true, nil
 	}
 	return e, false, nil
 }

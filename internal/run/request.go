@@ -112,7 +112,7 @@ func (r *Runs) Continue(ctx context.Context, scope db.Scope, threadID string, ho
 			}
 		}
 		if how.Task != "" || how.Sandbox != "" {
-			return fault.New(fault.Invalid, "task, sandbox: they are for another agent than the thread's own", "name another agent, or post a message in the thread")
+			return fault.New(fault.Invalid, "task, sandbox: these are only for another agent than the thread's own", "name another agent, or post a message in the thread")
 		}
 		c, err = r.continueTx(ctx, tx, scope, th, how)
 		return err

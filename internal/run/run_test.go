@@ -404,7 +404,7 @@ func TestReconcile(t *testing.T) {
 			must(t, w.runs.Sweep(t.Context()))
 		}
 		all := w.ends(child.ID, 1, thread.Failed)
-		if lost := of[entry.SessionOrphaned](all); len(lost) != 1 || !strings.Contains(lost[0].Reason, "not heard") {
+		if lost := of[entry.SessionOrphaned](all); len(lost) != 1 || !strings.Contains(lost[0].Reason, "has been silent") {
 			t.Errorf("the log says\n%s", story(all))
 		}
 		told(t, w, child, "failed")

@@ -74,9 +74,9 @@ func (r *Runs) Spawn(ctx context.Context, scope db.Scope, t Task) (child thread.
 func (t Task) check(l Limits) error {
 	switch {
 	case strings.TrimSpace(t.Text) == "":
-		return fault.New(fault.Invalid, "task: it is empty", "say what is to be done")
+		return fault.New(fault.Invalid, "task: it is empty", "say what to do")
 	case len(t.Text) > entry.MaxTask:
-		return fault.Newf(fault.Exhausted, "put what is long into a file, and name it", "task: it may have at most %d bytes, and this has %d", entry.MaxTask, len(t.Text)).WithReason(fault.TooLarge)
+		return fault.Newf(fault.Exhausted, "put long parts into a file, and name the file", "task: it may have at most %d bytes, and this has %d", entry.MaxTask, len(t.Text)).WithReason(fault.TooLarge)
 	case t.Wait < 0 || t.Wait > l.WaitMost:
 		return fault.Newf(fault.Invalid, "wait for less, or leave it out", "wait: a bot may wait for up to %s", entry.Approximately(l.WaitMost))
 	}
@@ -172,7 +172,7 @@ func (r *Runs) coderTx(ctx context.Context, tx pgx.Tx, scope db.Scope, name stri
 		return b, err
 	}
 	if !b.Codes() {
-		return b, fault.Newf(fault.Precondition, "mention it in a thread, or delegate to a coding agent, such as @pi", "@%s is no coding agent", b.Handle).WithReason(fault.NoCodingAgent)
+		return b, fault.Newf(fault.Precondition, "mention it in a thread, or delegate to a coding agent, such as @pi", "@%s is not a coding agent", b.Handle).WithReason(fault.NoCodingAgent)
 	}
 	if _, ok := r.config.Agents[b.Runtime]; !ok {
 		return b, fault.Newf(fault.Precondition, "delegate to another bot; arbe bot list shows their runtimes", "this server does not know the coding agent %s of @%s", b.Runtime, b.Handle).WithReason(fault.NoCodingAgent)
@@ -197,11 +197,11 @@ func (r *Runs) parentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) 
 		return parent, err
 	}
 	if depth >= l.Depth {
-		return parent, fault.Newf(fault.Exhausted, "do it here, or delegate it from the thread above", "this thread is at depth %d, and tasks are delegated no deeper", depth).WithReason(fault.LimitReached)
+		return parent, fault.Newf(fault.Exhausted, "do it here, or delegate it from the thread above", "this thread is at depth %d, and tasks cannot be delegated any deeper", depth).WithReason(fault.LimitReached)
 	}
 	busy, err := r.config.Threads.BusyChildrenTx(ctx, tx, parent.ID)
 	if err == nil && busy >= int64(l.Children) {
-		err = fault.Newf(fault.Exhausted, "wait until some have ended, or cancel some", "%d tasks that were delegated from this thread have not ended, and no more may", busy).WithReason(fault.LimitReached)
+		err = fault.Newf(fault.Exhausted, "wait until some have ended, or cancel some", "%d tasks that were delegated from this thread have not ended, the most allowed", busy).WithReason(fault.LimitReached)
 	}
 	return parent, err
 }

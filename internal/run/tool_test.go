@@ -125,7 +125,7 @@ func TestABotDelegatesSeveralTasksAtOnce(t *testing.T) {
 	}
 
 	no := refused(w.turn(above.ID, map[string]string{"task": "One more."}, map[string]string{"task": "Another one."}, map[string]string{"task": "A third one."}))
-	const want = "4 tasks that were delegated from this thread have not ended, and no more may; wait until some have ended, or cancel some"
+	const want = "4 tasks that were delegated from this thread have not ended, the most allowed; wait until some have ended, or cancel some"
 	if !slices.Equal(no, []string{want, want}) {
 		t.Errorf("the bot reads %q", no)
 	}
@@ -144,10 +144,10 @@ func TestWhatABotCannotDelegate(t *testing.T) {
 		call   map[string]string
 		want   string
 	}{
-		{below.ID, map[string]string{"task": "Too deep."}, "this thread is at depth 1, and tasks are delegated no deeper; do it here, or delegate it from the thread above"},
+		{below.ID, map[string]string{"task": "Too deep."}, "this thread is at depth 1, and tasks cannot be delegated any deeper; do it here, or delegate it from the thread above"},
 		{w.home, map[string]string{"task": "Nowhere.", "sandbox": "parent"}, "sandbox: the thread has none yet; run a command in it first, or leave the sandbox out for a new one"},
 		{w.home, map[string]string{"task": "Elsewhere.", "sandbox": "nosandbox1"}, "sandbox: the house has none with this id; use an id of the same house, or leave it out"},
-		{w.home, map[string]string{"task": "For a chatter.", "agent": "@arbe"}, "@arbe is no coding agent; mention it in a thread, or delegate to a coding agent, such as @pi"},
+		{w.home, map[string]string{"task": "For a chatter.", "agent": "@arbe"}, "@arbe is not a coding agent; mention it in a thread, or delegate to a coding agent, such as @pi"},
 	} {
 		if r := w.turn(c.thread, c.call)[0]; !r.IsError || !strings.Contains(r.Text(), c.want) {
 			t.Errorf("with %v, the bot reads %q, want %q", c.call, r.Text(), c.want)
