@@ -114,5 +114,5 @@ func answerWrite(w http.ResponseWriter, write stream.Write, done stream.Written)
 		h.Set(headerSeqReceived, strconv.FormatInt(write.Producer.Seq, 10))
 		return fault.Newf(fault.Aborted, "send the missing appends first", "append %d of producer %s is expected, not %d", expected, write.Producer.Name, write.Producer.Seq)
 	}
-	return fault.New(fault.Aborted, headerSeq+": an earlier append has this value or a greater one", "read what was appended, and continue with a greater value")
+	return fault.New(fault.Aborted, headerSeq+": an earlier append has this value or a greater one", "read the appended entries, and continue with a greater value")
 }
