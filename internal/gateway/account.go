@@ -154,6 +154,6 @@ func (a *account) close(ctx context.Context, outcome Outcome, status int, b mode
 		})
 	})
 	if err != nil {
-		g.Logger.ErrorContext(ctx, "what a call of a model used was not recorded", "house", a.pass.House, "thread", a.pass.Thread, "call", a.id, "error", fault.From(err).Detail())
+		g.Logger.ErrorContext(ctx, "the usage of a model call was not recorded", "house", a.pass.House, "thread", a.pass.Thread, "call", a.id, "error", fault.From(err).Detail())
 	}
 }

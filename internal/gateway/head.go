@@ -57,7 +57,7 @@ func readHead(body []byte, at route) (h head, err error) {
 	case h.model == "":
 		return h, fault.New(fault.Invalid, "the request names no model", "name one as the field model")
 	case h.remote != "":
-		return h, fault.Newf(fault.Invalid, "turn it off in the agent", "the gateway passes on nothing that the provider runs or fetches itself, such as %q", entry.Clip(h.remote, 40))
+		return h, fault.Newf(fault.Invalid, "turn it off in the agent", "the gateway passes on no tools that the provider itself runs, such as %q", entry.Clip(h.remote, 40))
 	}
 	return h, nil
 }
