@@ -141,7 +141,7 @@ func (s *Secrets) put(ctx context.Context, scope db.Scope, value []byte, choose 
 	case len(value) == 0:
 		return false, fault.New(fault.Invalid, "value: it is empty", "give a value; to remove the secret, delete it")
 	case len(value) > MaxValue:
-		return false, fault.Newf(fault.Invalid, "store what is larger as an artifact", "value: it has %d bytes, more than the %d that a secret may have", len(value), MaxValue)
+		return false, fault.Newf(fault.Invalid, "store larger values as artifacts", "value: it has %d bytes, more than the %d that a secret may have", len(value), MaxValue)
 	case !utf8.Valid(value) || strings.ContainsRune(string(value), 0):
 		return false, fault.New(fault.Invalid, "value: it is not text, which an environment variable must be", "encode it, for example with base64")
 	}
@@ -297,7 +297,7 @@ func (s *Secrets) Delete(ctx context.Context, scope db.Scope, name string, force
 			if len(by) > 5 {
 				names = append(names, fmt.Sprintf("%d more", len(by)-5))
 			}
-			return fault.Newf(fault.Precondition, "change what uses it first, or delete it anyway (--force)", "the secret %s is used by %s", name, strings.Join(names, ", "))
+			return fault.Newf(fault.Precondition, "stop using it first, or delete it anyway (--force)", "the secret %s is used by %s", name, strings.Join(names, ", "))
 		}
 		_, err = s.q.DeleteSecret(ctx, tx, scope.House, name)
 		return err
