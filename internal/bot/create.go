@@ -141,7 +141,7 @@ func (b *Bots) insert(ctx context.Context, tx pgx.Tx, made *Bot, chosen bool) er
 			return b.handleTaken(ctx, tx, made.House, made.Handle)
 		}
 	}
-	return fault.New(fault.Exists, "handle: no handle made from the name is free", "choose a handle").WithReason(fault.NameTaken)
+	return fault.New(fault.Exists, "handle: every handle that derives from the name is taken", "choose a handle").WithReason(fault.NameTaken)
 }
 
 // handleTaken returns the error for a handle that a bot of the house has, or that looks like one.
@@ -153,5 +153,5 @@ func (b *Bots) handleTaken(ctx context.Context, tx pgx.Tx, house, handle string)
 	if found.Handle == handle || err != nil {
 		return fault.Newf(fault.Exists, "choose another handle, or change that bot", "handle: another bot of the house is @%s", handle).WithReason(fault.NameTaken)
 	}
-	return fault.Newf(fault.Exists, "choose a handle that nobody takes for it", "handle: @%s looks like @%s, which another bot of the house has", handle, found.Handle).WithReason(fault.NameTaken)
+	return fault.Newf(fault.Exists, "choose a handle that nobody can mistake for it", "handle: @%s looks like @%s, which another bot of the house has", handle, found.Handle).WithReason(fault.NameTaken)
 }
