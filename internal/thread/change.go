@@ -126,7 +126,7 @@ func (t *Thread) apply(c Change) (err error) {
 	}
 	if c.Answering != nil {
 		if t.Agent != "" {
-			return fault.New(fault.Precondition, "what is said in this thread is said to the coding agent that drives it", "mention a bot to ask it")
+			return fault.New(fault.Precondition, "messages in this thread go to the coding agent that drives it", "mention a bot to ask it")
 		}
 		t.Answering, t.Settled = *c.Answering, true
 	}

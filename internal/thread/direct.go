@@ -19,7 +19,7 @@ import (
 // and a [fault.Invalid] if the draft has no ParentAgent.
 func (t *Threads) Direct(ctx context.Context, scope db.Scope, d Draft) (found Thread, err error) {
 	if d.ParentAgent == "" {
-		return Thread{}, fault.New(fault.Invalid, "reuse: there is no parent_agent_id, and only direct messages are reused", "name an agent, or leave reuse out")
+		return Thread{}, fault.New(fault.Invalid, "reuse: there is no parent_agent_id, and only direct messages can be reused", "name an agent, or leave reuse out")
 	}
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if err := t.q.LockDirect(ctx, tx, scope.House); err != nil {

@@ -76,7 +76,7 @@ func ParseFind(text string) (f Find, err error) {
 		default:
 			day, err := time.Parse(time.DateOnly, value)
 			if err != nil {
-				return f, fault.Newf(fault.Invalid, "write a day as 2026-01-31", "%s: %q is no day", key, value)
+				return f, fault.Newf(fault.Invalid, "write a day as 2026-01-31", "%s: %q is not a day", key, value)
 			}
 			if key == "after" {
 				f.After = day
@@ -139,7 +139,7 @@ func (t *Threads) Find(ctx context.Context, scope db.Scope, f Find, limit int) (
 		return err
 	})
 	if db.State(err) == canceled {
-		return nil, nil, fault.New(fault.Exhausted, "the search takes too long, because too much has these words", "search for more or longer words, or in one thread with in:").Because(err)
+		return nil, nil, fault.New(fault.Exhausted, "the search takes too long, because too many entries have these words", "search for more or longer words, or in one thread with in:").Because(err)
 	}
 	return found, named, err
 }
