@@ -231,7 +231,7 @@ func (p *Provider) admits(c claims) error {
 	case !bool(c.Verified):
 		return fault.Newf(fault.Unauthenticated, "verify it there, and log in again", "%s has not verified your e-mail address", p.cfg.Name)
 	case len(p.cfg.Domains) > 0 && !slices.Contains(p.cfg.Domains, strings.ToLower(domain)):
-		return fault.New(fault.Unauthenticated, "your e-mail address is of a domain that may not log in here", "log in with another account, or ask the operator of this server")
+		return fault.New(fault.Unauthenticated, "e-mail addresses of your domain may not log in here", "log in with another account, or ask the operator of this server")
 	}
 	return nil
 }
