@@ -28,7 +28,7 @@ const (
 )
 
 // errUndecided reports that the message awaits the decision about which bots it asks.
-var errUndecided = errors.New("the message is not decided yet")
+var errUndecided = errors.New("the server has not decided yet about the message")
 
 // Revise edits or deletes the speaker's last message in a thread. It returns the message as it was said, and its new state.
 //
@@ -78,7 +78,7 @@ func (d *Dispatcher) Revise(ctx context.Context, by Speaker, threadID string, r 
 			if deadlocked {
 				return message, became, fault.New(fault.Unavailable, "a bot is ending its work on this message", "try again").Because(err)
 			}
-			return message, became, fault.New(fault.Unavailable, "this was said a moment ago, and which bots it asks is not decided yet", "try again").Because(err)
+			return message, became, fault.New(fault.Unavailable, "this is a moment old, and the server has not decided yet which bots it asks", "try again").Because(err)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func (r *revising) messageTx(ctx context.Context, tx pgx.Tx, th thread.Thread) (
 	case ok && (r.Message == "" || r.Message == last.ID):
 		return last, nil
 	case r.Message == "":
-		return last, fault.New(fault.NotFound, "you have not said anything in this thread lately", "say something first")
+		return last, fault.New(fault.NotFound, "you have said nothing in this thread recently", "say something first")
 	}
 	there, found, err := r.threads.FindEntryTx(ctx, tx, th, r.Message)
 	switch {
@@ -198,9 +198,9 @@ func (r *revising) messageTx(ctx context.Context, tx pgx.Tx, th thread.Thread) (
 	case there.Type != entry.Chat{}.Type():
 		return last, fault.New(fault.Invalid, "entry_id: it is not a message", "use the id of a message")
 	case there.Author != r.by.Agent:
-		return last, fault.New(fault.Forbidden, "somebody else said this", "change only what you said yourself")
+		return last, fault.New(fault.Forbidden, "somebody else said this", "change only your own messages")
 	}
-	return last, fault.New(fault.Precondition, "you have said more in this thread since", "only your last message can be changed; say the correction in a new one")
+	return last, fault.New(fault.Precondition, "you have written later messages in this thread", "only your last message can be changed; say the correction in a new one")
 }
 
 // checkTx refuses messages that may not be revised, and returns the message in its present form.

@@ -96,7 +96,7 @@ func TestAMessageIsEditedAndDeletedByItsAuthor(t *testing.T) {
 		code     fault.Code
 		words    string
 	}{
-		"an earlier message":      {dispatch.Revision{Message: "first", Text: "x"}, fault.Precondition, "you have said more"},
+		"an earlier message":      {dispatch.Revision{Message: "first", Text: "x"}, fault.Precondition, "you have written later messages"},
 		"what is not there":       {dispatch.Revision{Message: "none", Text: "x"}, fault.NotFound, "no entry"},
 		"what is no message":      {dispatch.Revision{Message: "again", Text: "x"}, fault.Invalid, "not a message"},
 		"a deleted message":       {dispatch.Revision{Text: "x"}, fault.Precondition, "was deleted"},

@@ -187,7 +187,7 @@ func (d *Dispatcher) stopCommandForBot(ctx context.Context, c turn.Call, a stopC
 	case err != nil:
 		return turn.Result{}, err
 	case ended == nil:
-		return turn.Result{Text: "it was told to stop, but has not ended yet"}, nil
+		return turn.Result{Text: "it was asked to stop, but has not ended yet"}, nil
 	}
 	return turn.Result{Text: ended.Within(command.PeekMost)}, nil
 }
