@@ -96,7 +96,7 @@ func (c Config) examineDatabase(ctx context.Context) []Finding {
 	// The slower the answer, the less accurate the difference.
 	if skew := in.Skew.Abs(); skew > maxSkew+in.Took {
 		return append(found, Finding{"clock", Problem, fmt.Sprintf("the clocks of this machine and of the database differ by %s", skew.Round(time.Millisecond)),
-			"let both machines take their time from NTP (timedatectl set-ntp true): tokens and leases depend on it"})
+			"set the clocks of both machines by NTP (timedatectl set-ntp true): tokens and leases depend on them"})
 	}
 	return append(found, Finding{"clock", Fine, "this machine and the database agree on the time, to within " + max(in.Took, in.Skew.Abs()).Round(time.Millisecond).String(), ""})
 }
@@ -128,7 +128,7 @@ func (c Config) examineRole(ctx context.Context, ownerURL string, in db.Inspecti
 	sealer, err := existingSealer(c.SecretKey, c.DataDir)
 	switch {
 	case err != nil && errors.Is(err, fs.ErrNotExist) && in.Role == "":
-		return []Finding{{"secret key", Untried, "there is none yet; the first start makes one in the data directory", ""}}
+		return []Finding{{"secret key", Untried, "there is none yet; the first start creates one in the data directory", ""}}
 	case err != nil:
 		return []Finding{Failed("secret key", err)}
 	case in.Role == "":
@@ -334,7 +334,7 @@ func (c Config) examineAddresses(ctx context.Context) []Finding {
 	host, _, _ := splitAddr(c.Addr)
 	if c.PublicURL == "" {
 		if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
-			return []Finding{{"address", Fine, "the server is for this machine only (" + c.Addr + "); for others set addr or a proxy, and public_url", ""}}
+			return []Finding{{"address", Fine, "the server is reachable only from this machine (" + c.Addr + "); for others set addr or a proxy, and public_url", ""}}
 		}
 		return []Finding{{"address", Warning, "the server listens on " + c.Addr + ", and does not know its address for others",
 			"set public_url: login links and sandboxes at providers need it, and with https:// cookies are only sent encrypted"}}

@@ -35,7 +35,7 @@ func TestExamine(t *testing.T) {
 		t.Errorf("it says nothing of %s", part)
 	}
 	expect(t, cfg, "migrations", server.Warning, "the database is empty → start arbe serve")
-	expect(t, cfg, "secret key", server.Untried, "the first start makes one")
+	expect(t, cfg, "secret key", server.Untried, "the first start creates one")
 	s, err := server.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

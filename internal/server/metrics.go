@@ -61,24 +61,24 @@ func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "arbe_rpc_requests_total", Help: "Calls of the services that have ended, by procedure and code.",
+			Name: "arbe_rpc_requests_total", Help: "Finished calls of the services, by procedure and code.",
 		}, []string{"procedure", "code"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "arbe_rpc_duration_seconds", Help: "How long calls took that do not stream, by procedure.",
+			Name: "arbe_rpc_duration_seconds", Help: "Duration of calls that do not stream, by procedure.",
 			Buckets: callBuckets,
 		}, []string{"procedure"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "arbe_http_requests_total", Help: "HTTP requests that have ended, by what they are for and status.",
+			Name: "arbe_http_requests_total", Help: "Finished HTTP requests, by door and status.",
 		}, []string{"door", "status"}),
 		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "arbe_http_first_byte_seconds", Help: "How long answers took to begin, by what the request is for. A long poll of a stream begins when there is something new.",
+			Name: "arbe_http_first_byte_seconds", Help: "Time until an answer began, by door. The answer to a long poll begins when there is something new.",
 			Buckets: callBuckets,
 		}, []string{"door"}),
 		work: newWork(),
 	}
 	build := version.Get()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "arbe_build_info", Help: "Always 1; the labels say which build this is.",
+		Name: "arbe_build_info", Help: "Always 1; the labels name the build.",
 		ConstLabels: prometheus.Labels{"version": build.Version, "revision": build.Revision, "go": build.Go},
 	})
 	info.Set(1)
@@ -104,7 +104,7 @@ func newWork() work {
 			Name: "arbe_model_tokens_total", Help: "Tokens of calls of models, by provider and kind: input, output, cache_read, cache_write.",
 		}, []string{"provider", "kind"}),
 		cost: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "arbe_model_cost_usd_total", Help: "What calls of models cost, in US dollars, by provider. Models without a known price count nothing.",
+			Name: "arbe_model_cost_usd_total", Help: "Cost of calls of models, in US dollars, by provider. Models without a known price count nothing.",
 		}, []string{"provider"}),
 	}
 }
@@ -208,8 +208,8 @@ func (m *metrics) collect(s sources) {
 	}
 	m.registry.MustRegister(batches{s.log})
 	count("arbe_log_entries_total", "Entries that were committed in batches.", func() float64 { return float64(s.log.Stats().Entries) })
-	gauge("arbe_log_tails", "Tails that are open.", func() float64 { return float64(s.log.Stats().Tails) })
-	gauge("arbe_live_pictures", "Houses that are watched through this server.", func() float64 { return float64(s.pictures.Len()) })
+	gauge("arbe_log_tails", "Open tails.", func() float64 { return float64(s.log.Stats().Tails) })
+	gauge("arbe_live_pictures", "Houses with watchers on this server.", func() float64 { return float64(s.pictures.Len()) })
 	gauge("arbe_commands_running", "Commands that this server works on.", func() float64 { return float64(s.dispatcher.Commands.Running()) })
 	gauge("arbe_db_connections_max", "Most connections of the pool.", func() float64 { return float64(s.database.Stats().MaxConns()) })
 	gauge("arbe_db_connections_acquired", "Connections of the pool that are in use.", func() float64 { return float64(s.database.Stats().AcquiredConns()) })
@@ -232,7 +232,7 @@ func (m *metrics) collect(s sources) {
 // occupied measures the disk space that local sandboxes and cached environments use on this server's machines.
 type occupied struct{ drivers map[string]sandbox.Driver }
 
-var occupiedDesc = prometheus.NewDesc("arbe_sandbox_disk_bytes", "What sandboxes of this machine take up of its disk, by driver and kind: sandboxes, cached (environments).", []string{"driver", "kind"}, nil)
+var occupiedDesc = prometheus.NewDesc("arbe_sandbox_disk_bytes", "Disk space of sandboxes on this machine, by driver and kind: sandboxes, cached (environments).", []string{"driver", "kind"}, nil)
 
 // Describe and Collect make it a [prometheus.Collector].
 func (occupied) Describe(to chan<- *prometheus.Desc) { to <- occupiedDesc }
@@ -298,7 +298,7 @@ func (b batches) Collect(to chan<- prometheus.Metric) {
 // jobs counts the jobs of all servers at each scrape.
 type jobCounts struct{ dispatcher *dispatch.Dispatcher }
 
-var jobAgeDesc = prometheus.NewDesc("arbe_job_oldest_seconds", "How long the oldest job of a kind has been due that waits for a server.", []string{"kind"}, nil)
+var jobAgeDesc = prometheus.NewDesc("arbe_job_oldest_seconds", "How long the oldest waiting job of a kind has been due.", []string{"kind"}, nil)
 
 var jobsDesc = prometheus.NewDesc("arbe_jobs", "Jobs of all servers of the database, by kind and state: queued, running, retryable, failed.", []string{"kind", "state"}, nil)
 

@@ -30,23 +30,23 @@ import (
 )
 
 // dataDir is the only setting that the configuration file cannot set, because the file is in that directory.
-var dataDir = setting.Text("data_dir", ".arbe", "directory of everything arbe up keeps", func(c *Config) *string { return &c.DataDir })
+var dataDir = setting.Text("data_dir", ".arbe", "directory in which arbe up keeps everything", func(c *Config) *string { return &c.DataDir })
 
 // Settings lists all settings, in the order in which `arbe config` shows them. Other packages define their own settings.
 var Settings = slices.Concat(
 	[]Setting{
 		address("addr", "127.0.0.1:8420", "address to serve on", func(c *Config) *string { return &c.Addr }),
-		setting.Value("public_url", "", "how browsers, and sandboxes on other machines, reach the server (default http://ADDR)", setPublicURL),
-		setting.Value("preview_url", "", "address below which previews of sandboxes have hosts: https://preview.example.com for https://ID.preview.example.com (default: http://ID.localhost if the server's own address is of this machine, otherwise no previews)", setPreviewURL),
+		setting.Value("public_url", "", "address at which browsers, and sandboxes on other machines, reach the server (default http://ADDR)", setPublicURL),
+		setting.Value("preview_url", "", "address below which each preview of a sandbox has its own host: https://preview.example.com for https://ID.preview.example.com (default: http://ID.localhost if the server's own address is of this machine, otherwise no previews)", setPreviewURL),
 		dataDir,
-		setting.Text("database_url", "", "an operator's Postgres, version 15 or later (arbe up brings its own)", func(c *Config) *string { return &c.DatabaseURL }).At("DATABASE_URL").Masked(),
+		setting.Text("database_url", "", "address of your own PostgreSQL, version 15 or later (arbe up brings one)", func(c *Config) *string { return &c.DatabaseURL }).At("DATABASE_URL").Masked(),
 		setting.Text("secret_key", "", "key that seals secrets (default: one kept in the data directory)", func(c *Config) *string { return &c.SecretKey }).Masked(),
 		setting.Count("sandbox_max_memory_mb", "", "maximum memory of a sandbox, in MiB (default: by the machine)", func(c *Config) *int { return &c.Maxima.MemoryMB }),
 		setting.Count("sandbox_max_disk_mb", "32768", "maximum disk of a sandbox, in MiB", func(c *Config) *int { return &c.Maxima.DiskMB }),
 		setting.Count("sandbox_max_pids", "4096", "maximum number of processes and threads of a sandbox", func(c *Config) *int { return &c.Maxima.PIDs }),
 		setting.Number("sandbox_max_cpus", "", "maximum number of cores of a sandbox (default: the machine's)", func(c *Config) *float64 { return &c.Maxima.CPUs }),
 		setting.Duration("sandbox_max_command_time", "4h", "maximum duration of a command", func(c *Config) *time.Duration { return &c.Maxima.CommandTime }),
-		setting.Value("sandbox_max_egress", "open", "the most of the internet that sandboxes may reach: none, listed (the hosts that their environments list) or open", egressMode),
+		setting.Value("sandbox_max_egress", "open", "maximum that sandboxes may reach of the internet: none, listed (the hosts that their environments list) or open", egressMode),
 		setting.Duration("sandbox_machine_gone", "24h", "how long a machine may be away before its local sandboxes count as dead", func(c *Config) *time.Duration { return &c.MachineGone }),
 		setting.Duration("sandbox_save_after", "2m", "time from a sandbox's last use until its files are saved", func(c *Config) *time.Duration { return &c.SaveAfter }),
 	},
@@ -71,9 +71,9 @@ var Settings = slices.Concat(
 	setting.Within(func(c *Config) *turn.Budget { return &c.Budget }, turn.BudgetSettings()...),
 	[]Setting{
 		setting.Names("model_houses", "", "ids of the houses that use the installation's models, separated by commas (default: all)", func(c *Config) *[]string { return &c.ModelHouses }),
-		setting.Value("house_creation", string(house.Members), "who creates houses: anyone, members of a house, or operators (owners of the first house)", setCreation),
+		setting.Value("house_creation", string(house.Members), "who may create houses: anyone, members of a house, or operators (owners of the first house)", setCreation),
 		setting.Count("houses_per_person", "10", "how many houses may belong to one person", func(c *Config) *int { return &c.HousesPerPerson }),
-		setting.Value("blob_store", "", "where artifacts are kept: directory, postgres, a path or s3://bucket (default: directory, or postgres with a database_url)", setBlobStore),
+		setting.Value("blob_store", "", "where to keep artifacts: directory, postgres, a path or s3://bucket (default: directory, or postgres with a database_url)", setBlobStore),
 		setting.Size("artifact_max_size", mebibytes(artifact.DefaultMaxSize), "maximum size of an artifact", func(c *Config) *int64 { return &c.ArtifactMaxSize }),
 		setting.Size("artifact_quota", mebibytes(artifact.DefaultQuota), "maximum size of all artifacts of a house", func(c *Config) *int64 { return &c.ArtifactQuota }),
 		setting.Size("log_quota", mebibytes(dispatch.DefaultLogQuota), "maximum size of all logs of a house in the database; beyond it, nothing new can be said in the house", func(c *Config) *int64 { return &c.LogQuota }),
@@ -81,7 +81,7 @@ var Settings = slices.Concat(
 		setting.Size("person_artifact_quota", mebibytes(artifact.DefaultPersonQuota), "maximum size of all artifacts of the houses of one person", func(c *Config) *int64 { return &c.PersonArtifactQuota }),
 		setting.Size("spool_size", mebibytes(command.DefaultSpoolSize), "maximum size of running commands' output on this server's disk", func(c *Config) *int64 { return &c.SpoolSize }),
 		setting.Duration("audit_keep", "9600h", "how long the audit logs of houses keep an event", func(c *Config) *time.Duration { return &c.AuditKeep }),
-		address("metrics_addr", "", "address for /metrics, such as 127.0.0.1:9420; whoever reaches it may read it (default: none)", func(c *Config) *string { return &c.MetricsAddr }),
+		address("metrics_addr", "", "address for /metrics, such as 127.0.0.1:9420; it needs no credential (default: none)", func(c *Config) *string { return &c.MetricsAddr }),
 		setting.Pause("drain_timeout", "10s", "how long arbe serve waits at SIGTERM for running commands before it leaves them to the next server; 0s does not wait", func(c *Config) *time.Duration { return &c.DrainTimeout }),
 		setting.Value("log_format", "", "format of the log: text or json (default: text on a terminal, json elsewhere)", setLogFormat),
 		setting.Value("log_level", "info", "minimum level to log: debug (with a line for each request and command), info, warn or error", setLogLevel),
