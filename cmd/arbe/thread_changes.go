@@ -33,7 +33,7 @@ func threadApply(a *app) *cobra.Command {
 			return a.used(ctx, c, usedView{ThreadID: done.GetThreadId()}, done.GetCommand(), err)
 		}),
 	}
-	cmd.Flags().Int64Var(&epoch, "run", 0, "the number of the run (default: the last one that changed something)")
+	cmd.Flags().Int64Var(&epoch, "run", 0, "number of the run (default: the last one with changes)")
 	return cmd
 }
 
@@ -61,7 +61,7 @@ func threadBranch(a *app) *cobra.Command {
 			return a.used(ctx, c, usedView{ThreadID: done.GetThreadId(), Branch: done.GetBranch(), URL: done.GetUrl()}, done.GetCommand(), err)
 		}),
 	}
-	cmd.Flags().Int64Var(&epoch, "run", 0, "the number of the run (default: the last one that changed something)")
+	cmd.Flags().Int64Var(&epoch, "run", 0, "number of the run (default: the last one with changes)")
 	return cmd
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// room is how many bytes a session keeps in each direction. Then its program waits.
+// room is how many unfetched bytes a session holds in each direction. When they are full, the program waits.
 const room = 1 << 20
 
 type sessionKey struct{ house, id string }

@@ -339,9 +339,9 @@ type stored struct {
 var (
 	artifactBytesDesc  = prometheus.NewDesc("arbe_artifact_bytes", "Bytes of artifacts of all houses, each content of a house once. At most five minutes old.", nil, nil)
 	logBytesDesc       = prometheus.NewDesc("arbe_log_bytes", "Bytes of entries of all logs in the database, compressed. At most five minutes old.", nil, nil)
-	mostLogBytesDesc   = prometheus.NewDesc("arbe_log_bytes_of_largest_house", "The same of the house that has most. Its quota is log_quota. At most five minutes old.", nil, nil)
-	memberLogBytesDesc = prometheus.NewDesc("arbe_log_bytes_of_largest_member", "The same of the person or bot that wrote most in a house. The quota of members who are no owners is member_log_quota. At most five minutes old.", nil, nil)
-	databaseBytesDesc  = prometheus.NewDesc("arbe_database_bytes", "Bytes that the database takes on its disk. At most five minutes old.", nil, nil)
+	mostLogBytesDesc   = prometheus.NewDesc("arbe_log_bytes_of_largest_house", "Bytes of entries of the house with the most. Its quota is log_quota. At most five minutes old.", nil, nil)
+	memberLogBytesDesc = prometheus.NewDesc("arbe_log_bytes_of_largest_member", "Bytes of entries of the person or bot that wrote the most in one house. The quota of members who are not owners is member_log_quota. At most five minutes old.", nil, nil)
+	databaseBytesDesc  = prometheus.NewDesc("arbe_database_bytes", "Bytes of the database on its disk. At most five minutes old.", nil, nil)
 )
 
 // Describe and Collect make it a [prometheus.Collector].
