@@ -67,9 +67,12 @@ func (p *provider) creation(spec sandbox.Spec, image string, cores int) client.C
 			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
 			LogConfig:     container.LogConfig{Type: "none"},
 			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
-			Tmpfs:         map[string]string{"/tmp": fmt.Sprintf("rw,exec,nosuid,nodev,mode=1777,size=%d", memory/8*tmpEighths)},
-			ShmSize:       memory / 8 * shmEighths,
-			StorageOpt:    storage(spec.Limits.DiskMB),
+			Tmpfs: map[string]string{
+				"/tmp":                fmt.Sprintf("rw,exec,nosuid,nodev,mode=1777,size=%d", memory/8*tmpEighths),
+				protocol.SecretFolder: secretMount,
+			},
+			ShmSize:    memory / 8 * shmEighths,
+			StorageOpt: storage(spec.Limits.DiskMB),
 			Resources: container.Resources{
 				Memory: memory, MemorySwap: memory, NanoCPUs: int64(limits.CPUs * 1e9), PidsLimit: &pids,
 				Ulimits: []*container.Ulimit{{Name: "core"}, {Name: "nofile", Soft: mostFiles, Hard: mostFiles}, {Name: "msgqueue"}},

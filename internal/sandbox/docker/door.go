@@ -62,17 +62,8 @@ func (p *provider) Door(ctx context.Context, ref string) (io.ReadWriteCloser, er
 	if !errors.Is(err, errNoKeeper) {
 		return door, err
 	}
-	// Another version of this program has made the box.
-	archive, err := programFile(keeper)
-	if err != nil {
+	if err := p.giveKeeper(ctx, ref, keeper); err != nil { // another version of this program has made the box
 		return nil, err
-	}
-	err = p.call(ctx, func(ctx context.Context) error {
-		_, err := p.engine.CopyToContainer(ctx, ref, client.CopyToContainerOptions{DestinationPath: "/", Content: bytes.NewReader(archive)})
-		return err
-	})
-	if err != nil {
-		return nil, explain(ctx, err)
 	}
 	return p.door(ctx, ref, keeper)
 }

@@ -35,6 +35,11 @@ func (p *provider) Run(ctx context.Context, ref string, argv []string, input []b
 	if err := checkRef(ref); err != nil {
 		return nil, 0, err
 	}
+	return p.run(ctx, ref, fmt.Sprintf("%d:%d", userID, userID), argv, input)
+}
+
+// run runs a program as a user and a group.
+func (p *provider) run(ctx context.Context, ref, as string, argv []string, input []byte) (out []byte, code int, err error) {
 	end, err := p.begin(ctx, ref)
 	if err != nil {
 		return nil, 0, err
@@ -42,7 +47,7 @@ func (p *provider) Run(ctx context.Context, ref string, argv []string, input []b
 	defer end()
 	begun := ""
 	for attempt, tries := 1, 1; ; attempt, tries = attempt+1, tries+1 {
-		out, code, err = p.execute(ctx, ref, argv, input)
+		out, code, err = p.execute(ctx, ref, as, argv, input)
 		if fault.CodeOf(err) == fault.NotFound && tries > 1 {
 			err = unavailable(err) // an earlier attempt may have had an effect, so "gone" would be wrong
 		}
@@ -133,13 +138,13 @@ func (p *provider) restart(ctx context.Context, ref, begun string) error {
 }
 
 // execute runs a program once, starting its box if it is stopped.
-func (p *provider) execute(ctx context.Context, ref string, argv []string, input []byte) ([]byte, int, error) {
-	id, err := p.prepareExec(ctx, ref, argv)
+func (p *provider) execute(ctx context.Context, ref, as string, argv []string, input []byte) ([]byte, int, error) {
+	id, err := p.prepareExec(ctx, ref, as, argv)
 	if stopped(err) {
 		if err = p.awaitRunning(ctx, ref); err != nil {
 			return nil, 0, err
 		}
-		id, err = p.prepareExec(ctx, ref, argv)
+		id, err = p.prepareExec(ctx, ref, as, argv)
 	}
 	if err != nil {
 		return nil, 0, p.lost(ctx, ref, err)
@@ -169,10 +174,10 @@ func (p *provider) lost(ctx context.Context, ref string, cause error) error {
 	return unavailable(cause)
 }
 
-func (p *provider) prepareExec(ctx context.Context, ref string, argv []string) (id string, err error) {
+func (p *provider) prepareExec(ctx context.Context, ref, as string, argv []string) (id string, err error) {
 	err = p.call(ctx, func(ctx context.Context) error {
 		made, err := p.engine.ExecCreate(ctx, ref, client.ExecCreateOptions{
-			User: fmt.Sprintf("%d:%d", userID, userID), WorkingDir: "/", Cmd: argv, AttachStdin: true, AttachStdout: true, AttachStderr: true,
+			User: as, WorkingDir: "/", Cmd: argv, AttachStdin: true, AttachStdout: true, AttachStderr: true,
 		})
 		id = made.ID
 		return err

@@ -79,7 +79,7 @@ func (e *execution) do(ctx context.Context) (end sandbox.Record, err error) {
 	} else {
 		r.Wait, r.Most = longestWait, mostFollowed
 	}
-	reply, err := e.d.start(ctx, e.ref, r)
+	reply, err := e.d.start(ctx, e.ref, r, e.cmd.Secrets)
 	if err != nil {
 		return end, err
 	}

@@ -35,8 +35,8 @@ func check(cmd sandbox.Command) error {
 	if cmd.Merged && cmd.Stderr != nil {
 		return fault.New(fault.Invalid, "a command with merged outputs has no separate standard error", "leave Stderr out")
 	}
-	if len(cmd.Secrets) > 0 {
-		return fault.New(fault.Precondition, "commands of this sandbox cannot receive secrets as files", "bind the secret as an environment variable, or use a sandbox of the driver local")
+	if err := checkSecrets(cmd.Secrets); err != nil {
+		return err
 	}
 	if cmd.Terminal != nil && (!cmd.Input || !cmd.Merged) {
 		return fault.New(fault.Invalid, "a command with a terminal has one output, and an input", "set Input and Merged")
@@ -67,7 +67,7 @@ func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command
 	if cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil || cmd.Timeout != 0 {
 		return fault.New(fault.Invalid, "a launched command has no input, output or time limit of its own", "leave them out, or redirect inside the command")
 	}
-	_, err := d.start(ctx, ref, launchRequest(id, cmd))
+	_, err := d.start(ctx, ref, launchRequest(id, cmd), cmd.Secrets)
 	if err != nil && ctx.Err() != nil { // it may be running, and nobody wants it any more
 		d.abandon(ref, id)
 	}
@@ -87,9 +87,14 @@ func launchRequest(id string, cmd sandbox.Command) protocol.Request {
 }
 
 // start launches a command.
-func (d *Driver) start(ctx context.Context, ref string, r protocol.Request) (protocol.Reply, error) {
+func (d *Driver) start(ctx context.Context, ref string, r protocol.Request, secrets map[string]string) (protocol.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return protocol.Reply{}, fault.From(err)
+	}
+	if len(secrets) > 0 {
+		if err := d.placeSecrets(ctx, ref, r.ID, secrets); err != nil {
+			return protocol.Reply{}, err
+		}
 	}
 	if r.Input && r.Terminal == nil {
 		d.mu.Lock()
@@ -98,7 +103,9 @@ func (d *Driver) start(ctx context.Context, ref string, r protocol.Request) (pro
 	}
 	reply, err := d.call(ctx, ref, r)
 	if err == nil {
-		err = explain(reply, r)
+		if err = explain(reply, r); err != nil && len(secrets) > 0 {
+			d.forgetLater(ref, r.ID) // so the files go at once
+		}
 	}
 	if err != nil {
 		d.dropInput(ref, r.ID)
@@ -131,6 +138,8 @@ func explain(reply protocol.Reply, r protocol.Request) error {
 		err = inputGone()
 	case protocol.NoTerminal:
 		err = noTerminal(r)
+	case protocol.NoSecrets:
+		err = noSecrets()
 	default:
 		return fileError(reply, r)
 	}

@@ -164,6 +164,7 @@ func (d *Driver) Guarantees() sandbox.Guarantees {
 	g := d.provider.Guarantees()
 	g.KillsAll = true // the keeper is the parent of every orphan
 	g.Ports = true
+	_, g.SecretFiles = d.provider.(Secretive)
 	return g
 }
 

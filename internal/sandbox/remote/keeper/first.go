@@ -21,6 +21,7 @@ func first() {
 				break
 			}
 		}
+		sweepSecrets()
 		<-signals // a signal dropped during the wait for another is no loss
 	}
 }

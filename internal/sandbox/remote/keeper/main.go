@@ -14,6 +14,7 @@
 //	first.go    process 1 of a box
 //	disk.go     reading and writing small files for the others
 //	dial.go     passing a connection to a port of the box on
+//	secrets.go  the files of secrets
 //	door.go     passing connections of the box's programs to the server
 package main
 
@@ -35,6 +36,10 @@ func main() {
 	}
 	if len(os.Args) == 2 && os.Args[1] == protocol.Door {
 		os.Exit(openDoor())
+	}
+	if len(os.Args) == 3 && os.Args[1] == guardArgument {
+		guard(os.Args[2])
+		return
 	}
 	if len(os.Args) == 3 && os.Args[1] == protocol.Dial {
 		os.Exit(passOn(os.Args[2]))
@@ -102,6 +107,8 @@ func answer(r protocol.Request) protocol.Reply {
 		return protocol.Reply{}
 	case protocol.Fetch:
 		return fetch(r)
+	case protocol.Secrets:
+		return placeSecrets(r)
 	}
 	return protocol.Reply{Reason: protocol.BadRequest, Detail: string(r.Op)}
 }

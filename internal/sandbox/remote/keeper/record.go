@@ -400,8 +400,11 @@ func follow(r protocol.Request) protocol.Reply {
 }
 
 // locked reports whether the process that stays with the command is running.
-func locked(dir string) bool {
-	file, err := os.Open(filepath.Join(dir, lockFile))
+func locked(dir string) bool { return isLocked(filepath.Join(dir, lockFile)) }
+
+// isLocked reports whether another process has locked a file.
+func isLocked(name string) bool {
+	file, err := os.Open(name)
 	if err != nil {
 		return false
 	}
@@ -414,11 +417,16 @@ type watcher struct{ file *os.File }
 
 // watch watches a directory. Where that is impossible, waiting means a short pause.
 func watch(dir string) watcher {
+	return watchFor(syscall.IN_MODIFY|syscall.IN_CREATE|syscall.IN_MOVED_TO|syscall.IN_DELETE_SELF, dir)
+}
+
+// watchFor watches a directory for some events.
+func watchFor(events uint32, dir string) watcher {
 	fd, err := syscall.InotifyInit1(syscall.IN_CLOEXEC | syscall.IN_NONBLOCK)
 	if err != nil {
 		return watcher{}
 	}
-	if _, err := syscall.InotifyAddWatch(fd, dir, syscall.IN_MODIFY|syscall.IN_CREATE|syscall.IN_MOVED_TO|syscall.IN_DELETE_SELF); err != nil {
+	if _, err := syscall.InotifyAddWatch(fd, dir, events); err != nil {
 		syscall.Close(fd)
 		return watcher{}
 	}
@@ -446,6 +454,7 @@ func (w watcher) close() {
 
 // forget deletes a record.
 func forget(id string) protocol.Reply {
+	_ = os.Remove(holdingOf(id)) // most commands hold no secrets
 	gone := filepath.Join(protocol.Records, fmt.Sprintf(".gone-%d-%d", os.Getpid(), time.Now().UnixNano()))
 	err := os.Rename(recordOf(id), gone) // rename first, so that the id is free at once
 	if err == nil {

@@ -78,6 +78,9 @@ type Request struct {
 	// Identity identifies the file that an earlier Fetch read.
 	Identity string `json:"identity,omitempty"`
 
+	// Secrets are the contents of files, by their names, for [Secrets].
+	Secrets map[string][]byte `json:"secrets,omitempty"`
+
 	// DataIn is the file in the inbox that holds the data of the request; see Data.
 	DataIn string `json:"data_in,omitempty"`
 	// Data follows the request, or is in a file if it is large.
