@@ -57,8 +57,8 @@ type Config struct {
 	Maxima Maxima
 	// Secrets are the secrets that recipes bind. Required if any recipe binds one.
 	Secrets *secret.Secrets
-	// Door is the origin at which the internet reaches this server, for boxes whose driver is not [Doored]. Defaults to
-	// "": they reach no door.
+	// Door is the origin at which the internet reaches this server, for boxes whose driver does not connect them to it
+	// itself; see [Doored] and [Relaying]. Defaults to "": they reach no door.
 	Door string
 	// Artifacts stores the working trees of sandboxes, from which their replacements begin, and the files of messages.
 	// Defaults to nil: the trees are lost with their sandboxes, and messages have no files.

@@ -3,6 +3,7 @@
 package docker_test
 
 import (
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -107,4 +108,23 @@ func TestNoCommandEndsADoor(t *testing.T) {
 		t.Errorf("the program of the door was %q and is %q", begun, got)
 	}
 	wantDoor(t, d, ref, "kept-door")
+}
+
+// A server may refuse a request before it has read it.
+func TestAProgramReadsAnAnswerThatComesEarly(t *testing.T) {
+	t.Parallel()
+	e := sharedEngine(t)
+	d := opened(t, e.Host())
+	d.OnDoor(func(conn net.Conn, _ sandbox.Labels) {
+		_, _ = conn.Write([]byte("too large"))
+		conn.Close()
+	})
+	ref := create(t, d, "early")
+	var said strings.Builder
+	_, err := d.Exec(t.Context(), ref, sandbox.Command{
+		Argv: []string{"bash", "-c", "exec 3<>/dev/tcp/127.19.0.1/7179 && head -c 1000000 /dev/zero >&3; cat <&3"}, Stdout: &said,
+	})
+	if err != nil || said.String() != "too large" {
+		t.Errorf("it reads %q (%v)", said.String(), err)
+	}
 }

@@ -82,6 +82,9 @@ func admit(listener int, link *protocol.Link) {
 	}
 }
 
+// lastWords is how long a program has to read the last answer, and to close its connection.
+const lastWords = 500 * time.Millisecond
+
 // carry passes both directions of a connection on until both have ended.
 func carry(fd int, link *protocol.Link) {
 	local := os.NewFile(uintptr(fd), "connection")
@@ -94,8 +97,16 @@ func carry(fd int, link *protocol.Link) {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		if _, err := io.Copy(server, readerOf{local}); err != nil {
-			server.Close() // the program is gone, or the server reads no more
+		_, err := io.Copy(server, readerOf{local})
+		select {
+		case <-server.Done():
+			// The program may still have to read an answer. It would not if its data were left unread.
+			_, _ = io.Copy(io.Discard, readerOf{local})
+			return
+		default:
+		}
+		if err != nil { // the program is gone
+			server.Close()
 			return
 		}
 		_ = server.CloseWrite()
@@ -108,8 +119,12 @@ func carry(fd int, link *protocol.Link) {
 	select {
 	case <-sent:
 	case <-server.Done(): // the program may send on, but nobody reads it
-		_ = syscall.Shutdown(fd, syscall.SHUT_RDWR)
-		<-sent
+		select {
+		case <-sent:
+		case <-time.After(lastWords):
+			_ = syscall.Shutdown(fd, syscall.SHUT_RDWR)
+			<-sent
+		}
 	}
 }
 

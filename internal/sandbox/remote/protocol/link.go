@@ -44,7 +44,7 @@ type Link struct {
 
 const (
 	// window is how much of a connection may be under way, in bytes.
-	window = 256 << 10
+	window = 128 << 10
 	// mostPiece limits the data of a piece, in bytes.
 	mostPiece = 32 << 10
 )
@@ -159,7 +159,7 @@ func (l *Link) Open() (*Conn, error) {
 func (l *Link) add(id uint32) (c *Conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over || len(l.conns) >= 2*DoorConnections { // the other side counts those that it has closed already no more
+	if l.over || len(l.conns) >= 2*DoorConnections { // the other side does not count those that it has just closed
 		return nil, false
 	}
 	c = &Conn{link: l, id: id, room: window, done: make(chan struct{})}

@@ -174,7 +174,7 @@ func TestALinkEndsThatBreaksItsProtocol(t *testing.T) {
 		head := binary.BigEndian.AppendUint32([]byte{kind}, id)
 		return append(binary.BigEndian.AppendUint32(head, size), data...)
 	}
-	full := bytes.Repeat(piece('d', 1, 32<<10, string(make([]byte, 32<<10))), 9)
+	full := bytes.Repeat(piece('d', 1, 32<<10, string(make([]byte, 32<<10))), 5)
 	for name, text := range map[string][]byte{
 		"a piece of no kind":        append(piece('o', 1, 0, ""), piece('?', 1, 0, "")...),
 		"a connection twice":        append(piece('o', 1, 0, ""), piece('o', 1, 0, "")...),
