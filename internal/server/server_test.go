@@ -340,8 +340,19 @@ func TestSandboxesOfTwoMachines(t *testing.T) {
 	}
 	there := cfgs[1-at]
 	t.Run("files and ports are reached from either server", func(t *testing.T) { usesElsewhere(t, cfgs[at], there, thread) })
+	t.Run("a house is deleted with its sandbox through either server", func(t *testing.T) {
+		before := boxesOf(t, cfgs[at])
+		house := houseOn(t, cfgs[at], there)
+		deletesHouse(t, there, house)
+		awaitHouseGone(t, url, house)
+		if n := boxesOf(t, cfgs[at]); n != before {
+			t.Errorf("%d sandboxes are on its machine, want %d", n, before)
+		}
+	})
+	leaving := houseOn(t, cfgs[at], there)
 	processes[at].Process.Kill()
 	processes[at].Wait()
+	deletesHouse(t, there, leaving) // while its machine is away
 	t.Run("while that machine is away a command waits, and says so; when it is gone for good another sandbox takes over", func(t *testing.T) {
 		c := client(t, there)
 		command := run(t, c, thread, "echo works")
@@ -357,6 +368,7 @@ func TestSandboxesOfTwoMachines(t *testing.T) {
 			t.Errorf("the result is %+v", r)
 		}
 	})
+	t.Run("a house that was deleted meanwhile goes when its machine is gone for good", func(t *testing.T) { awaitHouseGone(t, url, leaving) })
 }
 
 func TestServingOnAnOperatorsPostgres(t *testing.T) {

@@ -1,0 +1,137 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/secret"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// floodVariable makes TestAFloodOfOutput print as many MiB, with the server's default settings, and report what it measures:
+//
+//	ARBE_TEST_FLOOD_MB=1024 go test -v -run TestAFloodOfOutput ./internal/server
+const floodVariable = "ARBE_TEST_FLOOD_MB"
+
+// A command that prints a lot costs the server no memory, and delays no other house. Its result has the beginning and the end of
+// the output, says how much there was, and that its artifact has only the beginning.
+func TestAFloodOfOutput(t *testing.T) {
+	t.Parallel()
+	const maxGrowth = 64 << 20
+	mb, kept, limit := 96, int64(4<<20), "4MiB"
+	if text := os.Getenv(floodVariable); text != "" {
+		var err error
+		if mb, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+		kept, limit = 100<<20, ""
+	}
+	cfg := served(t)
+	var err error
+	if cfg.SecretKey, err = secret.NewKey(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = []string{asServer + "=1"}
+	if limit != "" {
+		cmd.Env = append(cmd.Env, "ARBE_ARTIFACT_MAX_SIZE="+limit)
+	}
+	process := startProgram(t, cfg, cmd)
+	c := client(t, cfg)
+	floods := newThread(t, c)
+	made, err := c.Houses.CreateHouse(t.Context(), &arbev1.CreateHouseRequest{Name: "Another"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := c.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: made.House.Id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	output(t, cfg, other.Thread.Id, "true") // its sandbox is there
+	output(t, cfg, floods, "true")
+
+	pid := process.Process.Pid
+	before := memory(t, pid, "VmRSS")
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
+		t.Fatal(err) // the peak counts from here
+	}
+	const line = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,\n"
+	size := int64(mb) << 20
+	began := time.Now()
+	flood := run(t, c, floods, fmt.Sprintf("yes %s | head -c %d; exit 3", strings.TrimSpace(line), size))
+	awaitDelta(t, c, floods, flood.ResultId)
+	ended := make(chan *arbev1.Entry, 1)
+	go func() {
+		defer close(ended)
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+		defer cancel()
+		for event, err := range c.Tail(ctx, floods, 0) {
+			if err != nil {
+				return
+			}
+			if event.GetEntry().GetId() == flood.ResultId {
+				ended <- event.GetEntry()
+				return
+			}
+		}
+	}()
+	var took []time.Duration
+	var last *arbev1.Entry
+	for last == nil {
+		asked := time.Now()
+		if got := output(t, cfg, other.Thread.Id, "echo works"); got != "works\n" {
+			t.Fatalf("the other house's command printed %q", got)
+		}
+		took = append(took, time.Since(asked))
+		select {
+		case e, ok := <-ended:
+			if last = e; !ok {
+				t.Fatal("the flood does not end")
+			}
+		default:
+		}
+	}
+	all := time.Since(began)
+	peak := memory(t, pid, "VmHWM")
+	slices.Sort(took)
+	t.Logf("%d MiB in %v; the server had %d MiB before, and at most %d MiB; %d commands of another house took %v in the middle, %v at most",
+		mb, all.Round(time.Millisecond), before>>20, peak>>20, len(took), took[len(took)/2], took[len(took)-1])
+	if peak-before > maxGrowth {
+		t.Errorf("the server grew by %d MiB", (peak-before)>>20)
+	}
+	r := decode[entry.CommandResult](t, last)
+	if r.ExitCode != 3 || r.Error != "" || r.OutputBytes != size || !r.Truncated || !r.ArtifactPart && size > kept || r.ArtifactBytes != min(size, kept) {
+		t.Errorf("exit code %d %q; of %d bytes, %d are kept: %s", r.ExitCode, r.Error, r.OutputBytes, r.ArtifactBytes, r.Outcome())
+	}
+	if end := strings.Repeat(line, 2); !strings.HasPrefix(r.Output, line+line) || !strings.HasSuffix(end+line[:size%int64(len(line))], r.OutputTail[max(0, len(r.OutputTail)-len(line)):]) {
+		t.Errorf("it begins with %.100q and ends with %q", r.Output, r.OutputTail[max(0, len(r.OutputTail)-100):])
+	}
+}
+
+// memory returns a size from a process's status, in bytes.
+func memory(t *testing.T, pid int, name string) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, found := strings.CutPrefix(line, name+":"); found {
+			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kb << 10
+		}
+	}
+	t.Fatalf("the process has no %s", name)
+	return 0
+}
