@@ -14,6 +14,8 @@ import (
 
 // upServer is an arbe up in its own process, with its own data directory and port.
 type upServer struct {
+	// verb is up, or serve for a server on the database of another one.
+	verb string
 	dataDir, addr string
 	// settings holds more variables of its environment.
 	settings []string
@@ -31,14 +33,32 @@ func startUp(t testing.TB, settings ...string) *upServer {
 	return startUpAt(t, "127.0.0.1", settings...)
 }
 
+// startBeside starts arbe serve on the database of a server, as on another machine.
+func startBeside(t testing.TB, of *upServer, settings ...string) *upServer {
+	t.Helper()
+	kept := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(of.dataDir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	return startVerb(t, "serve", "127.0.0.1", append(settings, "DATABASE_URL="+kept("database_url"), "ARBE_SECRET_KEY="+kept("secret.key")))
+}
+
 // startUpAt starts arbe up at a separate address, as on another machine.
 func startUpAt(t testing.TB, ip string, settings ...string) *upServer {
+	t.Helper()
+	return startVerb(t, "up", ip, settings)
+}
+
+func startVerb(t testing.TB, verb, ip string, settings []string) *upServer {
 	t.Helper()
 	free, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &upServer{dataDir: filepath.Join(t.TempDir(), "data"), addr: free.Addr().String(), settings: settings}
+	s := &upServer{verb: verb, dataDir: filepath.Join(t.TempDir(), "data"), addr: free.Addr().String(), settings: settings}
 	if err := free.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +68,7 @@ func startUpAt(t testing.TB, ip string, settings ...string) *upServer {
 		}
 		_ = s.cmd.Process.Signal(os.Interrupt) // the server may have ended already; the next line reports that
 		if err := <-s.ended; err != nil {
-			t.Errorf("arbe up ended with %v:\n%s", err, s.said)
+			t.Errorf("arbe %s ended with %v:\n%s", verb, err, s.said)
 		}
 	})
 	s.start(t)
@@ -62,7 +82,7 @@ func (s *upServer) state() string { return filepath.Join(filepath.Dir(s.dataDir)
 func (s *upServer) start(t testing.TB) {
 	t.Helper()
 	s.said = &strings.Builder{}
-	cmd := exec.Command("arbe", "up")
+	cmd := exec.Command("arbe", s.verb)
 	cmd.Env = append(os.Environ(), "ARBE_DATA_DIR="+s.dataDir, "ARBE_ADDR="+s.addr, "XDG_STATE_HOME="+s.state(),
 		"ARBE_SANDBOX_MAX_DISK_MB=512") // sandboxes reserve their disks
 	cmd.Env = append(cmd.Env, s.settings...)
@@ -76,11 +96,11 @@ func (s *upServer) start(t testing.TB) {
 		select {
 		case err := <-s.ended:
 			s.cmd = nil
-			t.Fatalf("arbe up ended before it served: %v\n%s", err, s.said)
+			t.Fatalf("arbe %s ended before it served: %v\n%s", s.verb, err, s.said)
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(until) {
-			t.Fatal("arbe up does not serve")
+			t.Fatalf("arbe %s does not serve", s.verb)
 		}
 	}
 }
