@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -32,8 +33,11 @@ type Writing struct {
 	Closed bool
 }
 
-// inputSize limits the input that waits for the command in this server's memory, in bytes.
-const inputSize = 256 << 10
+// inputSize limits the input that waits for the command in this server's memory, in bytes, besides that of one call.
+const inputSize = 512 << 10
+
+// shortInput is the length below which pieces of input are joined.
+const shortInput = 4 << 10
 
 var (
 	// errInputCut is the error for input that ended early. It is not [io.EOF], because the command must not mistake a part
@@ -47,13 +51,14 @@ var (
 // input is the input of a command.
 type input struct {
 	condition
-	pending  []byte // accepted but not read
-	taken    int64  // the position up to which input was accepted
-	given    int64  // the position up to which it was read
-	begun    bool   // a command reads the input; before that nothing is accepted, because another server may run the command
-	ended    bool   // everything was accepted
-	closed   bool   // the command reads no more
-	left     bool   // this server no longer works on the command
+	pending  [][]byte // accepted but not read, as the calls brought it, because a copy of large input costs more than all else
+	waiting  int      // the bytes of pending
+	taken    int64    // the position up to which input was accepted
+	given    int64    // the position up to which it was read
+	begun    bool     // a command reads it; before that nothing is accepted, because another server may run the command
+	ended    bool     // everything was accepted
+	closed   bool     // the command reads no more
+	left     bool     // this server no longer works on the command
 	presence presence
 
 	// terminal means that it is the keyboard of a terminal, which loses keys if its server is killed. kept means that it
@@ -82,7 +87,6 @@ func (i *input) write(ctx context.Context, k Keys, deadline time.Time) (Writing,
 	data, end := k.Data, k.End
 	data = data[min(i.taken-k.Position, int64(len(data))):]
 	for {
-		room := inputSize - len(i.pending)
 		switch {
 		case i.closed || i.ended:
 			return Writing{Position: i.taken, Closed: i.closed}, nil
@@ -93,10 +97,9 @@ func (i *input) write(ctx context.Context, k Keys, deadline time.Time) (Writing,
 				return Writing{}, errEndNotAccepted
 			}
 			return Writing{Position: i.taken}, nil
-		case i.begun && (room > 0 || len(data) == 0):
-			n := min(room, len(data))
-			i.pending, i.taken = append(i.pending, data[:n]...), i.taken+int64(n)
-			i.ended = end && n == len(data)
+		case i.begun && (i.waiting < inputSize || len(data) == 0):
+			i.add(data)
+			i.ended = end
 			i.notify()
 			return Writing{Position: i.taken}, nil
 		}
@@ -106,7 +109,17 @@ func (i *input) write(ctx context.Context, k Keys, deadline time.Time) (Writing,
 	}
 }
 
-// typed returns keys with their position as this server counts it. Callers hold i.mu.
+// add accepts input. Short pieces are joined, because many would take more memory than their bytes. Callers hold i.mu.
+func (i *input) add(data []byte) {
+	i.taken, i.waiting = i.taken+int64(len(data)), i.waiting+len(data)
+	if last := len(i.pending) - 1; last >= 0 && len(data) < shortInput && len(i.pending[last]) < shortInput {
+		i.pending[last] = append(i.pending[last], data...)
+	} else if len(data) > 0 {
+		i.pending = append(i.pending, data)
+	}
+}
+
+// typed returns keys at a position of this server. Callers hold i.mu.
 func (i *input) typed(k Keys) Keys {
 	k.End = false // a terminal has no end
 	switch {
@@ -138,6 +151,29 @@ type inputReader struct {
 }
 
 func (r inputReader) Read(p []byte) (int, error) {
+	piece, err := r.next(len(p))
+	return copy(p, piece), err
+}
+
+// WriteTo writes pieces as they came, so that a large input is not copied.
+func (r inputReader) WriteTo(w io.Writer) (n int64, err error) {
+	for {
+		piece, err := r.next(math.MaxInt)
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		written, err := w.Write(piece)
+		if n += int64(written); err != nil {
+			return n, err
+		}
+	}
+}
+
+// next waits for input and takes the first of it, at most so many bytes.
+func (r inputReader) next(most int) ([]byte, error) {
 	i := r.input
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -148,21 +184,26 @@ func (r inputReader) Read(p []byte) (int, error) {
 		}
 		switch {
 		case r.ctx.Err() != nil: // even if there is input, because it may be for another reader
-			return 0, context.Cause(r.ctx)
+			return nil, context.Cause(r.ctx)
 		case i.closed || i.left:
-			return 0, io.ErrClosedPipe
+			return nil, io.ErrClosedPipe
 		case len(i.pending) > 0:
-			n := copy(p, i.pending)
-			i.pending, i.given = i.pending[n:], i.given+int64(n)
+			piece := i.pending[0]
+			if len(piece) > most {
+				piece, i.pending[0] = piece[:most], piece[most:]
+			} else {
+				i.pending = i.pending[1:]
+			}
+			i.given, i.waiting = i.given+int64(len(piece)), i.waiting-len(piece)
 			i.notify()
-			return n, nil
+			return piece, nil
 		case i.ended:
-			return 0, io.EOF
+			return nil, io.EOF
 		case left <= 0:
-			return 0, errInputCut
+			return nil, errInputCut
 		}
 		if err := i.sleep(r.ctx, left); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 }
@@ -178,7 +219,7 @@ func (i *input) untouched() bool {
 func (i *input) close() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.closed, i.pending = true, nil
+	i.closed, i.pending, i.waiting = true, nil, 0
 	i.notify()
 }
 

@@ -17,6 +17,8 @@ const (
 	// publishMost is the size of the largest live piece. An output that fits into the result is published completely; of
 	// faster output, watchers see only the end of each piece.
 	publishMost = keepHead + keepTail
+	// publishBinary is the size of the largest live piece of output that is no text.
+	publishBinary = 1 << 10
 )
 
 // output collects a command's output, both streams interleaved as they arrive. It keeps the beginning and the end for the
@@ -123,6 +125,9 @@ func (o *output) run() {
 		}
 		o.mu.Lock()
 		data, end := lastOf(o.pending, publishMost), o.passed
+		if 8*bytes.Count(data, []byte(substitute)) > len(data) {
+			data = lastOf(data, publishBinary) // nobody reads it, and compressing it for each watcher takes long
+		}
 		data = bytes.Clone(dropPartialStart(lastOf(data, o.shows(len(data)))))
 		o.pending = o.pending[:0]
 		o.mu.Unlock()

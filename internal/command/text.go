@@ -79,16 +79,19 @@ func (t *text) give(p []byte) {
 	_, _ = t.live.Write(p)
 }
 
-// appendText appends p as text. Binary output may be long and its bytes are hard to predict, so a byte that is not followed by
-// the rest of a character is converted by a table, without a branch.
+// appendText appends p as text. Binary output may be long and its bytes are hard to predict. So one branch finds the few bytes
+// that may begin a longer character, and a table converts the others.
 func appendText(text, p []byte) []byte {
 	text = slices.Grow(text, utf8.UTFMax*len(p))
 	to, n := text[:cap(text)], len(text)
 	for i := 0; i < len(p); {
-		if c := p[i]; c < 0xC2 || i+1 == len(p) || utf8.RuneStart(p[i+1]) {
-			alone := textOf[c]
+		c, next := p[i], byte(0)
+		if i+1 < len(p) {
+			next = p[i+1]
+		}
+		if alone := textOf[c]; (alone>>40)&(textOf[next]>>48) == 0 {
 			binary.LittleEndian.PutUint32(to[n:], uint32(alone))
-			n, i = n+int(alone>>32), i+1
+			n, i = n+int(alone>>32&7), i+1
 			continue
 		}
 		r, size := utf8.DecodeRune(p[i:])
@@ -97,7 +100,8 @@ func appendText(text, p []byte) []byte {
 	return to[:n]
 }
 
-// textOf has for each byte the text of that byte alone, as the first bytes of a little-endian number, and their count above them.
+// textOf describes each byte. The lower four bytes of a number are the text of the byte alone, the next one is the text's length.
+// Bit 40 says that the byte may begin a longer character, and bit 48 that it may continue one.
 var textOf = func() (of [256]uint64) {
 	for c := range of {
 		r := utf8.RuneError
@@ -106,6 +110,10 @@ var textOf = func() (of [256]uint64) {
 			r = '\u2400'
 		case c < utf8.RuneSelf:
 			r = rune(c)
+		case c < 0xC0:
+			of[c] = 1 << 48
+		default:
+			of[c] = 1 << 40
 		}
 		for i, b := range []byte(string(r)) {
 			of[c] |= uint64(b) << (8 * i)
@@ -137,3 +145,6 @@ func dropPartialStart(b []byte) []byte {
 	}
 	return b
 }
+
+// substitute replaces a byte that is no part of a character.
+const substitute = string(utf8.RuneError)

@@ -19,7 +19,7 @@ import (
 
 const (
 	// inputPiece is how many bytes of input one call sends.
-	inputPiece = 256 << 10
+	inputPiece = 1 << 20
 	// writeGrace is how long Run waits for a writer after its context has ended. A writer that is a pipe may block forever,
 	// and Run must not.
 	writeGrace = time.Second

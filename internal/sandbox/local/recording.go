@@ -97,7 +97,9 @@ func (r *recording) open(cmd sandbox.Command, std *streams) (err error) {
 	}
 	if cmd.Input {
 		r.flags |= supervisor.Input
-		std[0], r.input, err = os.Pipe()
+		if std[0], r.input, err = os.Pipe(); err == nil {
+			widen(std[0].Fd())
+		}
 	} else {
 		std[0], err = os.Open(os.DevNull)
 	}
@@ -113,6 +115,9 @@ func (r *recording) open(cmd sandbox.Command, std *streams) (err error) {
 		}
 		r.outputs = append(r.outputs, os.NewFile(uintptr(pair[0]), "output"))
 		std[i+1] = os.NewFile(uintptr(pair[1]), "output")
+		if cmd.Complete {
+			widen(uintptr(pair[0]))
+		}
 		// Only process 1's end is non-blocking, because a command would fail to write to a full pipe that does not
 		// block.
 		err = unix.SetNonblock(pair[0], true)
@@ -122,6 +127,11 @@ func (r *recording) open(cmd sandbox.Command, std *streams) (err error) {
 	}
 	return err
 }
+
+// widen makes a pipe hold more, because a command that copies a file would otherwise change with process 1 or the server after
+// every 64 KB. Process 1 reads all of it at the end of the command. An error only means that the pipe stays as it is: the kernel
+// limits what the pipes of an ordinary user hold.
+func widen(pipe uintptr) { _, _ = unix.FcntlInt(pipe, unix.F_SETPIPE_SZ, 1<<20) }
 
 // launched identifies the process of a launched command. It is stored in the record.
 type launched struct {
