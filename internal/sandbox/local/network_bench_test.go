@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os/exec"
@@ -49,47 +50,101 @@ func BenchmarkEgress(b *testing.B) {
 		{"http/connect", closed, connects, "80", requestFor("g"), "ms"}, {"http/read", closed, reads, "80", requestFor("r"), "MB/s"},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			var inside, direct float64
-			for range b.N {
-				i, o := measure(b, d, c.box, c.program, hosts, "bulk.test:"+c.port, c.hello)
-				inside, direct = inside+i, direct+o
-			}
-			n := float64(b.N)
-			b.ReportMetric(inside/n, c.unit)
-			b.ReportMetric(direct/n, "direct-"+c.unit)
+			// The machine may be busy, so the three are measured in turns, and the best of each counts.
+			var inside, direct, relayed float64
+			best := math.Max
 			if c.unit == "ms" {
-				b.ReportMetric((inside-direct)/n, "added-ms")
+				inside, direct, relayed, best = math.Inf(1), math.Inf(1), math.Inf(1), math.Min
+			}
+			at := hosts["bulk.test:"+c.port]
+			through := relay(b, at)
+			for range b.N {
+				inside = best(inside, measureInside(b, d, c.box, c.program, "bulk.test:"+c.port, c.hello))
+				direct, relayed = best(direct, measureHere(b, c.program, at, c.hello)), best(relayed, measureHere(b, c.program, through, c.hello))
+			}
+			b.ReportMetric(inside, c.unit)
+			b.ReportMetric(direct, "direct-"+c.unit)
+			if c.unit == "ms" {
+				b.ReportMetric(inside-direct, "added-ms")
 			}
 			b.ReportMetric(inside/direct, "ratio")
+			b.ReportMetric(inside/relayed, "to-relay")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
 }
 
-// measure returns the numbers that a program prints in a box and on this machine.
-func measure(b *testing.B, d *local.Driver, box, program string, hosts internet, host, hello string) (inside, direct float64) {
-	b.Helper()
-	argv := func(host string) []string {
-		name, port, _ := net.SplitHostPort(host)
-		return []string{"perl", "-MSocket", "-e", program, name, port, hello}
-	}
-	number := func(text string) float64 {
-		n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-		if err != nil {
-			b.Fatalf("the program printed %q", text)
-		}
-		return n
-	}
-	var out strings.Builder
-	if _, err := d.Exec(b.Context(), box, sandbox.Command{Argv: argv(host), Stdout: &out, Stderr: &out}); err != nil {
+// perl returns the command line of a program that gets a host.
+func perl(b *testing.B, program, host, hello string) []string {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
 		b.Fatal(err)
 	}
-	at := argv(hosts[host])
-	said, err := exec.CommandContext(b.Context(), at[0], at[1:]...).CombinedOutput()
+	return []string{"perl", "-MSocket", "-e", program, name, port, hello}
+}
+
+// measureInside returns the number that a program prints in a box.
+func measureInside(b *testing.B, d *local.Driver, box, program, host, hello string) float64 {
+	b.Helper()
+	var out strings.Builder
+	if _, err := d.Exec(b.Context(), box, sandbox.Command{Argv: perl(b, program, host, hello), Stdout: &out, Stderr: &out}); err != nil {
+		b.Fatal(err)
+	}
+	return number(b, out.String())
+}
+
+// measureHere returns the number that a program prints on this machine.
+func measureHere(b *testing.B, program, host, hello string) float64 {
+	b.Helper()
+	argv := perl(b, program, host, hello)
+	said, err := exec.CommandContext(b.Context(), argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
 		b.Fatalf("%v: %s", err, said)
 	}
-	return number(out.String()), number(string(said))
+	return number(b, string(said))
+}
+
+func number(b *testing.B, text string) float64 {
+	b.Helper()
+	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil {
+		b.Fatalf("the program printed %q", text)
+	}
+	return n
+}
+
+// relay starts a relay to an address, and returns its own. It does nothing but let the kernel move the bytes, so it is what a
+// gate that judges nothing could reach.
+func relay(b *testing.B, to string) string {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { l.Close() })
+	half := func(to, from net.Conn) {
+		_, _ = io.Copy(to, from) // splice(2), because both are TCP connections
+		_ = to.(*net.TCPConn).CloseWrite()
+	}
+	go func() {
+		for {
+			here, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer here.Close()
+				there, err := net.Dial("tcp", to)
+				if err != nil {
+					return
+				}
+				defer there.Close()
+				go half(there, here)
+				half(here, there)
+			}()
+		}
+	}()
+	return l.Addr().String()
 }
 
 // helloOf returns the first message of a client of TLS, which names its host.
