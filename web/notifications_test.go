@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
@@ -31,7 +32,7 @@ func TestAReaderChoosesHowTheyAreTold(t *testing.T) {
 	_, page := in.get("/houses/home")
 	contains(t, page, `<a href="/notifications">`)
 	_, page = in.get("/notifications")
-	contains(t, page, "Notify me on this device", `data-key="`+serverKey+`"`, "phone", "last notified", "Unknown", `value="d1"`, "It goes to ada")
+	contains(t, page, `<a class="place" href="/houses/home">`, `<a class="place" href="/notifications" aria-current>`, "Notify me on this device", `data-key="`+serverKey+`"`, "phone", "last notified", "Unknown", `value="d1"`, "It goes to ada")
 	lacks(t, page, evil)
 
 	res, _ := in.post("/notifications/devices/remove", url.Values{"device": {"d1"}})
@@ -99,6 +100,8 @@ func TestAServiceWorkerShowsWhatIsPushed(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	f.notified.ServerKey = serverKey
+	f.thread("plans", "Plans")
+	f.says("plans", f.me.Id, "first", entry.Chat{Text: "hello"})
 	b := newTab(t, f.start(t))
 	if _, err := chromedp.CallBrowser(b.ctx, browser.SetPermission, browser.SetPermissionParams{Permission: &browser.PermissionDescriptor{Name: "notifications"},
 		Setting: browser.PermissionSettingGranted, Origin: b.base, BrowserContextID: chromedp.FromContext(b.ctx).BrowserContextID}); err != nil {
@@ -152,6 +155,59 @@ func TestAServiceWorkerShowsWhatIsPushed(t *testing.T) {
 	shows(`{"title":"Plans","body":"Bob mentioned you","url":"/threads/plans?at=3#e3","tag":"plans"}`, "Plans|Bob mentioned you|plans|/threads/plans?at=3#e3")
 	shows(`{"title":"Plans","body":"Work that you asked for has failed","url":"/threads/plans","tag":"plans"}`, "Plans|Work that you asked for has failed|plans|/threads/plans")
 	shows("no JSON", "arbe||arbe|/")
+
+	// Only a person's click lets a worker focus and open windows, so here it notes them instead.
+	worker := b.worker()
+	clicked := func(data, want string) {
+		t.Helper()
+		got, err := chromedp.Run(worker, chromedp.Evaluate[string](`new Promise(async done => {
+			const did = []
+			WindowClient.prototype.focus = async function () { did.push('focuses ' + new URL(this.url).pathname) }
+			self.clients.openWindow = async url => { did.push('opens ' + url.replace(location.origin, '')) }
+			await self.registration.showNotification('Plans', { data: '`+data+`', tag: 'clicked' })
+			const [notification] = await self.registration.getNotifications({ tag: 'clicked' })
+			const event = new NotificationEvent('notificationclick', { notification })
+			let work
+			event.waitUntil = promise => { work = promise }
+			self.dispatchEvent(event)
+			await work
+			done(did.join() + ', ' + (await self.registration.getNotifications({ tag: 'clicked' })).length + ' left')
+		})`, chromedp.EvalAwaitPromise))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Errorf("a click on %s %s, want %s", data, got, want)
+		}
+	}
+	clicked("/threads/plans?at=1#e1", "opens /threads/plans?at=1#e1, 0 left")
+	clicked("https://elsewhere.example.com/threads/plans", ", 0 left")
+	thread := b.another()
+	thread.open("/threads/plans")
+	thread.untilLive()
+	eval[bool](thread, "window.same = true")
+	clicked("/threads/plans?at=1#e1", "focuses /threads/plans, 0 left")
+	thread.until("the entry in the open page", "location.hash === '#e1' && document.querySelector('#e1:target') && window.same")
+	clicked("/threads/plans?at=70#e70", "focuses /threads/plans, 0 left")
+	thread.until("an entry that the page does not have", "location.search === '?at=70' && !window.same")
+}
+
+// worker returns a context in which scripts run in the service worker of the tab's profile.
+func (b *tab) worker() context.Context {
+	b.t.Helper()
+	all, err := chromedp.Targets(b.ctx)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, info := range all {
+		if info.Type == "service_worker" && strings.HasPrefix(info.URL, b.base) {
+			ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithTargetID(info.TargetID))
+			b.t.Cleanup(cancel)
+			return ctx
+		}
+	}
+	b.t.Fatalf("there is no service worker among %d targets", len(all))
+	return nil
 }
 
 func TestAReaderMutesAThread(t *testing.T) {

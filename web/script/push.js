@@ -1,7 +1,16 @@
 // Notifications on this device: the button of /notifications, which asks the browser, and tells the server where its push service
-// is. sw.js shows what arrives.
+// is. sw.js shows what arrives, and tells a page of which entry somebody clicked on the notification.
 
 import { $, post, unreachable } from './dom.js'
+
+navigator.serviceWorker?.addEventListener('message', event => {
+  if (!event.data?.show) return
+  const url = new URL(event.data.show)
+  const entry = url.pathname === location.pathname && url.hash && document.getElementById(url.hash.slice(1))
+  if (!entry) location.assign(url) // drafts survive that
+  else if (location.hash === url.hash) entry.scrollIntoView({ block: 'center' })
+  else location.hash = url.hash
+})
 
 const panel = $('#push')
 

@@ -8,13 +8,18 @@ self.addEventListener('push', event => {
   }))
 })
 
-// A click shows the page that it is about: the open one, or a new one.
+// A click shows what it is about, in the tab of that thread if there is one, and otherwise in a new one.
 self.addEventListener('notificationclick', event => {
   event.notification.close()
   const url = new URL(event.notification.data, location.origin)
   if (url.origin !== location.origin) return
-  event.waitUntil(self.clients.matchAll({ type: 'window', includeUncontrolled: true }).then(pages => {
-    const open = pages.find(page => new URL(page.url).pathname === url.pathname)
-    return open ? open.focus() : self.clients.openWindow(url.href)
-  }))
+  event.waitUntil(show(url))
 })
+
+async function show(url) {
+  const pages = await self.clients.matchAll({ type: 'window', includeUncontrolled: true }) // the last one used is the first
+  const open = pages.find(page => new URL(page.url).pathname === url.pathname)
+  if (!open) return self.clients.openWindow(url.href)
+  open.postMessage({ show: url.href }) // push.js goes to the entry
+  return open.focus()
+}
