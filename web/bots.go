@@ -71,7 +71,7 @@ func (a *app) limitHouse(w http.ResponseWriter, r *http.Request) error {
 	wrong, status := problems{}, http.StatusBadRequest
 	limits := &arbev1.HouseLimits{HouseUsdDay: amountOf("house_usd_day", text, wrong), MemberUsdDay: amountOf("member_usd_day", member, wrong)}
 	if len(wrong) == 0 {
-		_, failed := a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Limits: limits})
+		_, failed := a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Etag: r.PostFormValue("etag"), Limits: limits})
 		if failed == nil {
 			http.Redirect(w, r, spendingPath(house), http.StatusSeeOther)
 			return nil
@@ -96,12 +96,25 @@ func (a *app) askHouse(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	house := r.PathValue("house")
-	_, err := a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Ask: &arbev1.Names{Values: r.PostForm["ask"]}})
+	ask := r.PostForm["ask"]
+	_, failed := a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Etag: r.PostFormValue("etag"), Ask: &arbev1.Names{Values: ask}})
+	if failed == nil {
+		http.Redirect(w, r, settingsPath(house, "bots")+"#approval", http.StatusSeeOther)
+		return nil
+	}
+	wrong, err := problemsOf(failed)
+	if err != nil || faultOf(failed).Code != fault.Aborted {
+		return failed
+	}
+	v, err := a.botsView(r)
 	if err != nil {
 		return err
 	}
-	http.Redirect(w, r, settingsPath(house, "bots")+"#approval", http.StatusSeeOther)
-	return nil
+	v.AskWrong, v.Tools = wrong, slices.Clone(v.Tools)
+	for i, tool := range v.Tools {
+		v.Tools[i] = &arbev1.Tool{Name: tool.Name, Ask: slices.Contains(ask, tool.Name)}
+	}
+	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), botsPage(v))
 }
 
 // amountOf reads an amount of US dollars; empty is 0, for the default.
@@ -342,7 +355,7 @@ func (a *app) changePolicy(w http.ResponseWriter, r *http.Request) error {
 	switch to := r.PostFormValue("to"); to {
 	case "on", "off":
 		enabled := to == "on"
-		_, err = a.services.bots.UpdatePolicy(r.Context(), &arbev1.UpdatePolicyRequest{HouseId: house, Id: id, Enabled: &enabled})
+		_, err = a.services.bots.UpdatePolicy(r.Context(), &arbev1.UpdatePolicyRequest{HouseId: house, Id: id, Etag: r.PostFormValue("etag"), Enabled: &enabled})
 	case "deleted":
 		_, err = a.services.bots.DeletePolicy(r.Context(), &arbev1.DeletePolicyRequest{HouseId: house, Id: id})
 	default:

@@ -23,8 +23,9 @@ type botsView struct {
 	Used               *arbev1.HouseUsage
 	Limit, MemberLimit string
 	LimitWrong         problems
-	// Tools are all tools. Each says whether every bot of the house needs approval for it.
-	Tools []*arbev1.Tool
+	// Tools are all tools. Each says whether every bot of the house needs approval for it. AskWrong are the errors of their form.
+	Tools    []*arbev1.Tool
+	AskWrong problems
 }
 
 // botView is the form of one bot.

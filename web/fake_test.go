@@ -382,7 +382,12 @@ func (s houses) DeleteHouse(_ context.Context, req *arbev1.DeleteHouseRequest) (
 func (s houses) UpdateHouse(_ context.Context, req *arbev1.UpdateHouseRequest) (*arbev1.UpdateHouseResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
+	if req.Etag != "" && req.Etag != s.f.house.Etag {
+		return nil, refused(connect.CodeAborted, "somebody has changed this house", "read it again")
+	}
 	s.f.house = copied(s.f.house)
+	s.f.house.Etag += "+"
+	s.f.house.Limits = cmp.Or(req.Limits, s.f.house.Limits)
 	s.f.house.Retention = cmp.Or(req.Retention, s.f.house.Retention)
 	if req.Name != nil {
 		s.f.house.Name, s.f.house.DefaultEnvironmentId = req.GetName(), req.GetDefaultEnvironmentId()

@@ -33,7 +33,7 @@ func (a *app) changeGeneral(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	house, name, environment := r.PathValue("house"), strings.TrimSpace(r.PostFormValue("name")), r.PostFormValue("default_environment_id")
-	_, failed := a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Name: &name, DefaultEnvironmentId: &environment})
+	_, failed := a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Etag: r.PostFormValue("etag"), Name: &name, DefaultEnvironmentId: &environment})
 	if failed == nil {
 		http.Redirect(w, r, settingsPath(house, "settings")+"?saved", http.StatusSeeOther)
 		return nil

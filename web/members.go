@@ -96,7 +96,7 @@ func (a *app) changeMember(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	house := r.PathValue("house")
-	_, err := a.services.houses.UpdateMember(r.Context(), &arbev1.UpdateMemberRequest{HouseId: house, AgentId: r.PathValue("agent"), Role: r.PostFormValue("role")})
+	_, err := a.services.houses.UpdateMember(r.Context(), &arbev1.UpdateMemberRequest{HouseId: house, AgentId: r.PathValue("agent"), Etag: r.PostFormValue("etag"), Role: r.PostFormValue("role")})
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (a *app) retentionView(r *http.Request) (v retentionView, err error) {
 	}
 	res, err := a.services.houses.GetHouse(r.Context(), &arbev1.GetHouseRequest{Id: r.PathValue("house"), Usage: true})
 	if err == nil {
-		v.Logs = logsWords(res.GetLogs())
+		v.Logs, v.ETag = logsWords(res.GetLogs()), v.Layout.House.Etag
 		now := v.Layout.House.Retention
 		v.Threads, v.Artifacts, v.ThreadsMB, v.ArtifactsMB = keepField(now.GetThreadsDays()), keepField(now.GetArtifactsDays()), keepField(now.GetThreadsMb()), keepField(now.GetArtifactsMb())
 	}
@@ -61,7 +61,7 @@ func (a *app) setRetention(w http.ResponseWriter, r *http.Request) error {
 		old, failed = a.wouldDelete(r, keep)
 	}
 	if failed == nil && (old.Threads+old.Artifacts == 0 || r.PostFormValue("sure") != "") {
-		_, failed = a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Retention: keep})
+		_, failed = a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Etag: r.PostFormValue("etag"), Retention: keep})
 		if failed == nil {
 			http.Redirect(w, r, settingsPath(house, "retention"), http.StatusSeeOther)
 			return nil
@@ -75,7 +75,7 @@ func (a *app) setRetention(w http.ResponseWriter, r *http.Request) error {
 		*field = strings.TrimSpace(r.PostFormValue(retentionFields[i]))
 	}
 	if failed == nil {
-		v.Old = old
+		v.Old, v.ETag = old, r.PostFormValue("etag") // another change between the two steps counts, too
 		return a.show(w, r, http.StatusOK, retentionPage(v))
 	}
 	if v.Problems, err = problemsOf(failed, retentionFields...); err != nil {

@@ -9,6 +9,8 @@ type retentionView struct {
 	Threads, Artifacts, ThreadsMB, ArtifactsMB string
 	// Logs is the size of the house's logs, in words.
 	Logs string
+	// ETag is the version of the house that the form changes.
+	ETag string
 	// Old is what the form would delete at once; nil if nobody has asked.
 	Old      *arbev1.RetentionPreview
 	Problems problems

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -388,6 +389,40 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		contains(t, page, "What you asked has cost $0.00 of $2.00", `name="member_usd_day" value="2"`)
 		res, _ = owner.post(home+"/limits", url.Values{"house_usd_day": {""}})
 		want(t, res, http.StatusSeeOther, home+"/bots#spending")
+	})
+	t.Run("forms of the house say that someone else has changed it, and keep what was typed", func(t *testing.T) {
+		owner := owner.in(t)
+		forms := map[string]struct {
+			on     string
+			values url.Values
+			kept   string
+		}{
+			"/limits":    {"/bots", url.Values{"house_usd_day": {"31"}}, `name="house_usd_day" value="31"`},
+			"/ask":       {"/bots", url.Values{"ask": {"say"}}, `name="ask" value="say" checked`},
+			"/settings":  {"/settings", url.Values{"name": {"Castle"}, "default_environment_id": {""}}, `name="name" value="Castle"`},
+			"/retention": {"/retention", url.Values{"threads_days": {"3000"}}, `name="threads_days" value="3000"`},
+		}
+		version := func(page string) string {
+			return regexp.MustCompile(`name="etag" value="([^"]+)"`).FindStringSubmatch(page)[1]
+		}
+		made, err := api.Houses.CreateHouse(t.Context(), &arbev1.CreateHouseRequest{Name: "Tent"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		home := "/houses/" + made.House.Id
+		for action, form := range forms {
+			_, page := owner.get(home + form.on)
+			res, _ := owner.post(home+"/limits", url.Values{"house_usd_day": {"30" + strconv.Itoa(len(action))}})
+			want(t, res, http.StatusSeeOther, home+"/bots#spending")
+			form.values.Set("etag", version(page))
+			res, page = owner.post(home+action, form.values)
+			want(t, res, http.StatusConflict, "")
+			contains(t, page, "Someone else has changed this since you opened the page", form.kept)
+			form.values.Set("etag", version(page))
+			if res, page = owner.post(home+action, form.values); res.StatusCode != http.StatusSeeOther {
+				t.Errorf("saving %s again is answered with %d: %s", action, res.StatusCode, page)
+			}
+		}
 	})
 	t.Run("the tools that every bot uses only with a person's approval are set, and shown to members", func(t *testing.T) {
 		owner := owner.in(t)

@@ -33,7 +33,7 @@ func (a *app) changeThreadModel(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	thread, model, think := r.PathValue("thread"), pickedModel(r, "model"), r.PostFormValue("think")
-	_, failed := a.services.threads.UpdateThread(r.Context(), &arbev1.UpdateThreadRequest{Id: thread, Model: &model, Think: &think, SkipModelCheck: unchecked(r)})
+	_, failed := a.services.threads.UpdateThread(r.Context(), &arbev1.UpdateThreadRequest{Id: thread, Etag: r.PostFormValue("etag"), Model: &model, Think: &think, SkipModelCheck: unchecked(r)})
 	if failed == nil {
 		http.Redirect(w, r, threadPath(thread), http.StatusSeeOther)
 		return nil
