@@ -13,7 +13,12 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// layout is the frame of every page of a house.
+// ownPages are the pages of a reader, which belong to no house.
+var ownPages = []struct{ Path, Title, Icon string }{
+	{"/profile", "Your profile", "person"}, {"/notifications", "Notifications", "bell"}, {"/sessions", "Where you are logged in", "device"},
+}
+
+// layout is the frame of every page.
 type layout struct {
 	Theme, Path string
 	Me          *arbev1.Agent

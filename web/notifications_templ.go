@@ -93,7 +93,7 @@ func notificationsPage(v notificationsView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "<div class=\"field half\"><label for=\"f-digest\">Mail digest</label> <select id=\"f-digest\" name=\"digest\" aria-describedby=\"f-digest-about\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "<div class=\"field\"><label for=\"f-digest\">Mail digest</label> <select class=\"short\" id=\"f-digest\" name=\"digest\" aria-describedby=\"f-digest-about\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -157,15 +157,15 @@ func notificationsPage(v notificationsView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("from", "Quiet from", v.From, "In quiet hours nothing is sent. What you have not read by then is sent afterwards.", v.Problems, templ.Attributes{"type": "time"}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("from", "Quiet from", v.From, "Nothing is sent in quiet hours.", v.Problems, templ.Attributes{"type": "time"}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("to", "Quiet until", v.To, "Leave both empty for none.", v.Problems, templ.Attributes{"type": "time"}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("to", "Quiet until", v.To, "What you have not read is sent then. Leave both empty for none.", v.Problems, templ.Attributes{"type": "time"}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("zone", "Time zone", v.Zone, "Such as Europe/Berlin.", v.Problems, templ.Attributes{"maxlength": "64", "autocomplete": "off", "spellcheck": "false"}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("zone", "Time zone", v.Zone, "Such as Europe/Berlin.", v.Problems, templ.Attributes{"class": "short", "maxlength": "64", "autocomplete": "off", "spellcheck": "false"}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -19,7 +19,7 @@ func TestAThreadGetsAModelOfItsOwn(t *testing.T) {
 	b.accessibleEverywhere("the model of a thread")
 	b.pictures("threadmodel")
 	b.do(chromedp.SetValue(chromedp.CSS("#f-model"), "anthropic/opus"), chromedp.SetValue(chromedp.CSS("#f-think"), "high"), chromedp.Click(chromedp.CSS("main form button")))
-	b.until("the thread, which says so", "location.pathname === '/threads/modelmodel' && [...document.querySelectorAll('.facts a')].some(a => a.textContent === 'anthropic/opus, thinks: high')")
+	b.until("the thread, which says so", "location.pathname === '/threads/modelmodel' && [...document.querySelectorAll('.facts a')].some(a => a.textContent === 'anthropic/opus' && a.nextElementSibling.textContent === 'thinks: high')")
 	b.pictures("threadmodel-thread")
 
 	c := client{t: t, base: b.base, session: "good"}

@@ -17,14 +17,10 @@ func (v threadModelView) pick() modelPick {
 
 func threadModelPath(thread string) string { return threadPath(thread) + "/model" }
 
-// threadModelWords says which model and effort a thread sets.
+// threadModelWords says which model a thread sets.
 func threadModelWords(t *arbev1.Thread) string {
-	words := "each bot’s own"
-	if t.Model != "" {
-		words = clip(t.Model, maxWord)
+	if t.Model == "" {
+		return "each bot’s own"
 	}
-	if t.Think != "" {
-		words += ", thinks: " + t.Think
-	}
-	return words
+	return clip(t.Model, maxWord)
 }

@@ -5,14 +5,14 @@ import { $, $$ } from './dom.js'
 const palette = $('#palette'), input = palette && $('input', palette), list = palette && $('ul', palette)
 const most = 12
 
-// choices are what the page leads to: [name, kind, how to go there].
+// choices are what the page leads to: [name, kind, how to go there, its shape].
 function choices() {
-  const places = $$('#mine a, #direct a, #places a').map(a => [$('.place-name', a)?.textContent ?? a.textContent, kindOf(a), () => a.click()])
-  const houses = $$('.switch a:not([aria-current])').map(a => [a.textContent, 'house', () => a.click()])
-  const people = $$('li[data-kind="name"]', $('#completions')?.content ?? document.createElement('div')).map(p => [p.dataset.name, 'person', () => search('from:"' + p.dataset.name + '" ')])
+  const places = $$('#mine a, #direct a, #places a').map(a => [$('.place-name', a)?.textContent ?? a.textContent, kindOf(a), () => a.click(), shapeOf(a)])
+  const houses = $$('.switch a:not([aria-current])').map(a => [a.textContent, 'house', () => a.click(), icon('house')])
+  const people = $$('li[data-kind="name"]', $('#completions')?.content ?? document.createElement('div')).map(p => [p.dataset.name, 'person', () => search('from:"' + p.dataset.name + '" '), icon('person')])
   return [
     ...places, ...houses, ...people,
-    ['New thread', 'action', () => $('[data-new]').click()],
+    ['New thread', 'action', () => $('[data-new]').click(), icon('plus')],
     ['Keyboard', 'action', () => $('#sheet').showPopover()],
     ...$$('.themes button').map(b => [b.textContent + ' theme', 'action', () => b.click()]),
     ['Log out', 'action', () => $('form[action="/logout"] button').click()],
@@ -20,20 +20,34 @@ function choices() {
 }
 
 const kindOf = link => link.closest('#direct') ? 'direct message' : $('.status', link) ? 'thread' : 'page'
+// shapeOf returns what a place begins with: the state of a thread, a person's disc, or an icon.
+const shapeOf = link => {
+  const shape = $('.status, .disc, .icon', link)?.cloneNode(true)
+  $('.unseen', shape ?? document)?.remove()
+  return shape
+}
+const icon = name => {
+  const svg = $('svg.icon').cloneNode(true)
+  $('use', svg).setAttribute('href', '#i-' + name)
+  return svg
+}
 const search = words => { location.href = palette.dataset.search + '?q=' + encodeURIComponent(words) }
 
 function show() {
   const words = input.value.trim().toLowerCase().split(/\s+/)
   const fit = choices().filter(([name]) => words.every(w => name.toLowerCase().includes(w))).slice(0, most)
-  if (input.value.trim()) fit.push([`Search for “${input.value.trim()}”`, 'search', () => search(input.value.trim())])
-  list.replaceChildren(...fit.map(([name, kind, go], i) => {
-    const item = document.createElement('li'), about = document.createElement('span')
+  if (input.value.trim()) fit.push([`Search for “${input.value.trim()}”`, 'search', () => search(input.value.trim()), icon('search')])
+  list.replaceChildren(...fit.map(([name, kind, go, shape], i) => {
+    const item = document.createElement('li'), about = document.createElement('span'), mark = document.createElement('span')
     item.role = 'option'
     item.id = 'palette-' + i
     item.dir = 'auto'
     about.className = 'quiet'
     about.textContent = kind
-    item.append(name, about)
+    mark.className = 'shape'
+    mark.ariaHidden = 'true'
+    if (shape) mark.append(shape)
+    item.append(mark, name, about)
     item.addEventListener('click', () => { palette.close(); go() })
     return item
   }))
