@@ -63,6 +63,10 @@ type Config struct {
 	// Credential returns the credential of an environment of a house for a host. If there is none, the error is a
 	// [fault.Forbidden] or a [fault.Precondition] that says what to do.
 	Credential func(ctx context.Context, house, environment, host string) (Credential, error)
+	// Tokens are the tokens of sandboxes that ask over the network, and Environment returns the environment of such a sandbox,
+	// unless the sandbox is gone. Defaults to none: only connections from inside sandboxes are served.
+	Tokens      *Tokens
+	Environment func(ctx context.Context, house, sandbox string) (environment string, err error)
 	// Dial connects to a host, but never to an address that is not public.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Authorities sign the certificates of hosts. Defaults to the machine's.
@@ -117,26 +121,31 @@ func Serves(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, sandbox
 // Serve answers a request from a sandbox of a house's environment.
 func (d *Door) Serve(w http.ResponseWriter, r *http.Request, house, environment string) {
 	if err := d.pass(w, r, house, environment); err != nil {
-		f := fault.From(err)
-		level := slog.LevelDebug // only the log has the cause
-		if f.Code == fault.Internal {
-			level = slog.LevelError
-		}
-		d.config.Logger.Log(r.Context(), level, "a request of git failed", "error", f.Detail())
-		// As text, which git shows, or as LFS shows it.
-		kind, text := "text/plain; charset=utf-8", fmt.Sprintf("arbe: %s; %s\n", f.Message, f.Next)
-		if strings.Contains(r.URL.Path, lfsPath) {
-			encoded, _ := json.Marshal(map[string]string{"message": strings.TrimSpace(text)}) // a string never fails
-			kind, text = "application/vnd.git-lfs+json", string(encoded)
-		}
-		w.Header().Set("Content-Type", kind)
-		status := f.Code.HTTPStatus()
+		status := fault.CodeOf(err).HTTPStatus()
 		if status == http.StatusUnauthorized {
 			status = http.StatusForbidden // otherwise git would ask the person for a password
 		}
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, text) // a failure here has no other reader
+		d.refuse(w, r, err, status)
 	}
+}
+
+// refuse answers a request that failed.
+func (d *Door) refuse(w http.ResponseWriter, r *http.Request, err error, status int) {
+	f := fault.From(err)
+	level := slog.LevelDebug // only the log has the cause
+	if f.Code == fault.Internal {
+		level = slog.LevelError
+	}
+	d.config.Logger.Log(r.Context(), level, "a request of git failed", "error", f.Detail())
+	// As text, which git shows, or as LFS shows it.
+	kind, text := "text/plain; charset=utf-8", fmt.Sprintf("arbe: %s; %s\n", f.Message, f.Next)
+	if strings.Contains(r.URL.Path, lfsPath) {
+		encoded, _ := json.Marshal(map[string]string{"message": strings.TrimSpace(text)}) // a string never fails
+		kind, text = "application/vnd.git-lfs+json", string(encoded)
+	}
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text) // a failure here has no other reader
 }
 
 // pass forwards a request and its answer. If it returns an error, it has answered nothing.

@@ -144,7 +144,7 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 	out := b.progress(ctx, threadID, box)
 	defer out.close()
 	p := &preparing{
-		preparation: b.preparation, ctx: ctx, driver: d, recipe: recipe, watch: out, received: received, restoring: made.restored,
+		preparation: b.preparation, ctx: ctx, of: box, driver: d, recipe: recipe, watch: out, received: received, restoring: made.restored,
 		cached: b.cached(d, env, made.restored), commits: map[string]string{},
 	}
 	if err = b.makeBox(p, box, env, threadID); errors.Is(err, errOtherBox) {
@@ -157,7 +157,7 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 			made.restored.parts = nil
 		}
 		p = &preparing{
-			preparation: b.preparation, ctx: ctx, driver: d, recipe: recipe, chosen: true, watch: out, received: received, restoring: made.restored,
+			preparation: b.preparation, ctx: ctx, of: box, driver: d, recipe: recipe, chosen: true, watch: out, received: received, restoring: made.restored,
 			cached: b.cached(d, env, made.restored), commits: map[string]string{}, boot: p.boot,
 		}
 		err = b.makeBox(p, box, env, threadID)

@@ -248,7 +248,7 @@ func (d *diagnosis) create(ctx context.Context) (Check, error) {
 	ref, err := d.driver.Create(ctx, d.builds.spec(d.box, d.env, d.recipe, ""))
 	d.box.Ref = ref
 	d.preparing = preparing{
-		preparation: d.builds.preparation, driver: d.driver, ref: ref, recipe: d.recipe, received: d.received,
+		preparation: d.builds.preparation, of: d.box, driver: d.driver, ref: ref, recipe: d.recipe, received: d.received,
 		watch: newProgress(func(int64, []byte) {}), cached: d.builds.cached(d.driver, d.env, nil), commits: map[string]string{},
 	}
 	return Check{}, err

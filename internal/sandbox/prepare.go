@@ -44,13 +44,18 @@ func (p *preparing) configureGit() error {
 	if len(p.recipe.Git) == 0 {
 		return nil
 	}
-	doored, ok := p.driver.(Doored)
-	if !ok || doored.Door() == "" {
-		return fault.Newf(fault.Precondition, "leave out git, or use a local environment on a machine with nf_tables",
+	door, tokens := p.git.door(p.driver)
+	if door == "" {
+		return fault.Newf(fault.Precondition, "leave out git; use a local environment on a machine with nf_tables; or ask the operator to set public_url to where the sandboxes reach the server",
 			"git: sandboxes of the driver %s do not reach the server, which has the credentials", p.recipe.driver())
 	}
+	if tokens {
+		if err := p.git.write(p.ctx, p.driver, p.ref, p.of.House, p.of.ID); err != nil {
+			return err
+		}
+	}
 	const configure = `command -v git >/dev/null || { echo "the image has no git"; exit 1; }; while [ $# -gt 0 ]; do git config --global --add "$1" "$2"; shift 2; done`
-	return p.quiet("git config", append([]string{"/bin/sh", "-ec", configure, "git"}, rewrites(doored.Door(), p.recipe.Git)...)...)
+	return p.quiet("git config", append([]string{"/bin/sh", "-ec", configure, "git"}, p.git.configuration(door, tokens, p.recipe.Git)...)...)
 }
 
 // cloneScript clones $1 into the folder $5, at the ref $3 and with a depth of $4 commits. $1 may be a bundle of a

@@ -21,6 +21,7 @@ type preparation struct {
 	repositories repositories
 	stepTime     time.Duration // limits each step
 	refusals     *refusals
+	git          *gitAccess
 }
 
 // shared is a writer for the output of a step and for notices of refused hosts. It is safe for concurrent use.
@@ -58,6 +59,7 @@ func (s *shared) refused(r Refusal) {
 type preparing struct {
 	preparation
 	ctx      context.Context
+	of       Sandbox // whose box it is
 	driver   Driver
 	ref      string
 	recipe   Recipe

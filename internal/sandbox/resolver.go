@@ -60,6 +60,9 @@ type Config struct {
 	// Door is the origin at which the internet reaches this server, for boxes whose driver does not connect them to it
 	// itself; see [Doored] and [Relaying]. Defaults to "": they reach no door.
 	Door string
+	// GitToken returns a token with which git in a sandbox asks the server's door for git at Door. Defaults to nil: only the
+	// boxes of [Doored] drivers reach that door.
+	GitToken func(house, sandbox string) (string, error)
 	// Artifacts stores the working trees of sandboxes, from which their replacements begin, and the files of messages.
 	// Defaults to nil: the trees are lost with their sandboxes, and messages have no files.
 	Artifacts *artifact.Artifacts
@@ -92,6 +95,7 @@ type Resolver struct {
 	door    string // [Config.Door]
 	builds  *builds
 	files   *attached
+	git     *gitAccess
 	logger  *slog.Logger
 	// refusals has the function that reports the connections that drivers refuse.
 	refusals *refusals
@@ -111,6 +115,7 @@ func NewResolver(c Config) *Resolver {
 	saveAfter := cmp.Or(c.SaveAfter, defaultSaveAfter)
 	sandboxes := &Sandboxes{db: c.DB, machines: machines, logger: c.Logger, q: q, touchEach: min(maxTouchEach, max(saveAfter/4, time.Millisecond))}
 	refused, locks := new(refusals), &locks{pool: c.DB.Pool()}
+	git := &gitAccess{public: c.Door, token: c.GitToken, logger: c.Logger, written: map[string]time.Time{}}
 	trees := &trees{
 		db: c.DB, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, artifacts: c.Artifacts, locks: locks,
 		logger: c.Logger, q: q,
@@ -122,10 +127,11 @@ func NewResolver(c Config) *Resolver {
 			installation: c.Installation, logger: c.Logger, locks: locks, trees: trees, quiet: saveAfter, turns: newSlots(tendedAtOnce), asking: newSlots(askedAtOnce),
 		},
 		db: c.DB, log: c.Log, threads: c.Threads, drivers: drivers, maxima: c.Maxima, door: c.Door, logger: c.Logger, refusals: refused,
+		git:   git,
 		files: &attached{artifacts: c.Artifacts, sandboxes: sandboxes, logger: c.Logger, slots: newSlots(writtenAtOnce), patience: placeTime, writing: map[string]bool{}},
 		builds: &builds{
 			db: c.DB, log: c.Log, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, maxima: c.Maxima,
-			preparation: preparation{repositories: repositories{roots: c.RepoRoots}, stepTime: c.Maxima.time(defaultStepTime), refusals: refused},
+			preparation: preparation{repositories: repositories{roots: c.RepoRoots}, stepTime: c.Maxima.time(defaultStepTime), refusals: refused, git: git},
 			trees:       trees, secrets: c.Secrets, installation: c.Installation, door: c.Door, observe: c.Observe, logger: c.Logger,
 			running: newRunningBuilds(), slots: newSlots(buildsAtOnce), locks: locks,
 		},
@@ -174,6 +180,9 @@ func (r *Resolver) Use(ctx context.Context, scope db.Scope, threadID, environmen
 		}
 		ended := r.Sandboxes.KeepUsed(ctx, scope, box.ID)
 		if err = r.awaken(ctx, scope, threadID, place); err == nil {
+			err = r.attend(ctx, place)
+		}
+		if err == nil {
 			err = r.start(ctx, place)
 		}
 		if err == nil {

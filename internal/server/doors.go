@@ -53,7 +53,7 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 	})
 	doors := doors{
 		boxes: boxDoors{of.Auth.Authenticate, streams, models, git}, isPreview: func(r *http.Request) bool { _, ok := of.Ports.Serves(r); return ok },
-		previews: of.Ports.Preview(), streams: streams, models: models, rest: mux,
+		previews: of.Ports.Preview(), streams: streams, models: models, git: git, rest: mux,
 	}
 	server := httpd.New(identified(s.logger, s.traces, false, s.metrics.request, doors), s.limits, s.logger)
 	server.ConnContext = markBox
@@ -96,6 +96,7 @@ type doors struct {
 	previews  http.Handler
 	streams   *door.Door
 	models    *gateway.Gateway
+	git       *gitdoor.Door
 	rest      http.Handler
 }
 
@@ -110,13 +111,16 @@ func (d doors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.previews.ServeHTTP(w, r)
 		return
 	}
-	// Git in a box needs no credential, because the server knows the box.
-	if token, _ := credential(r); token == "" && !(fromBox && gitdoor.Serves(r)) {
+	// Git in a box needs no credential there, because the server knows the box. Over the network it has one of its own.
+	forGit := gitdoor.Serves(r)
+	if token, _ := credential(r); token == "" && !forGit { // the door for git reads the body of no stranger
 		r.Body = http.MaxBytesReader(w, r.Body, maxStrangersBody)
 	}
 	switch {
 	case fromBox:
 		d.boxes.ServeHTTP(w, r)
+	case forGit: // the mux would clean its path
+		d.git.ServeHTTP(w, r)
 	case door.Serves(r): // before the mux, which would redirect to a cleaned path and so change some streams' names
 		d.streams.ServeHTTP(w, r)
 	case gateway.Serves(r): // the mux must not clean the path of a model either

@@ -172,7 +172,7 @@ func (p *starting) startSandboxes(ctx context.Context) error {
 	p.boxes = sandbox.NewResolver(sandbox.Config{
 		DB: p.database, Log: p.log, Threads: p.threads, Drivers: p.drivers, Unavailable: unavailable, Accounts: p.relayingAccounts(),
 		RepoRoots: p.cfg.RepoRoots, Installation: p.installation, MachineGone: p.cfg.MachineGone, Maxima: maxima,
-		Secrets: p.secrets, Logger: p.logger, Wanted: want, Door: strings.TrimSuffix(p.cfg.PublicURL, "/"),
+		Secrets: p.secrets, Logger: p.logger, Wanted: want, Door: strings.TrimSuffix(p.cfg.PublicURL, "/"), GitToken: p.gitTokens().Make,
 		Artifacts: p.artifacts, SaveAfter: p.cfg.SaveAfter, Observe: p.metrics.work.sandbox,
 	})
 	p.onStop(p.boxes.CloseAccounts)
@@ -292,6 +292,11 @@ func (p *starting) openDoors(context.Context) error {
 	return nil
 }
 
+// gitTokens makes and checks the tokens of git in sandboxes.
+func (p *starting) gitTokens() *gitdoor.Tokens {
+	return gitdoor.NewTokens(p.sealer.Derive("git in sandboxes"))
+}
+
 // gitDoor returns the door for git in sandboxes. It reaches only the hosts that the sandboxes may reach.
 func (p *starting) gitDoor() (*gitdoor.Door, error) {
 	private, err := outbound.ParseHosts(p.cfg.Local.PrivateHosts...)
@@ -300,6 +305,7 @@ func (p *starting) gitDoor() (*gitdoor.Door, error) {
 	}
 	return gitdoor.New(gitdoor.Config{
 		Dial: egress.ThroughProxy(outbound.Dialer(private.Allows)), Authorities: p.cfg.GitAuthorities, Redact: p.known.Add, Logger: p.logger,
+		Tokens: p.gitTokens(), Environment: p.boxes.EnvironmentOf,
 		Credential: func(ctx context.Context, house, environment, host string) (c gitdoor.Credential, err error) {
 			if p.cfg.maxima().Egress == egress.None {
 				return c, fault.New(fault.Forbidden, "the operator of this server allows sandboxes no host of the internet", "ask the operator")
