@@ -19,8 +19,8 @@ func streamProxy(a *app) *cobra.Command {
 	var upstream, listen string
 	cmd := &cobra.Command{
 		Use:   "stream-proxy --upstream URL",
-		Short: "Forward requests for streams and models to a server",
-		Long: "Forward requests for streams and models to a server, for sandboxes whose network reaches this machine but not\n" +
+		Short: "Forward requests for streams, models and git to a server",
+		Long: "Forward requests for streams, models and git to a server, for sandboxes whose network reaches this machine but not\n" +
 			"the server. It changes nothing, buffers nothing, and holds no secret; other paths are not found.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,7 +37,7 @@ func streamProxy(a *app) *cobra.Command {
 					return err
 				}
 			}
-			a.say("forwarding streams and models from http://%s to %s; stop it with Ctrl-C", listener.Addr(), upstream)
+			a.say("forwarding streams, models and git from http://%s to %s; stop it with Ctrl-C", listener.Addr(), upstream)
 			logger := slog.New(slog.NewTextHandler(a.err, nil))
 			return forward(cmd.Context(), listener, httpd.New(door.Proxy(to, logger), httpd.Limits{}, logger))
 		},

@@ -24,8 +24,18 @@ const (
 	maxModelBody = 32 << 20
 )
 
-// proxyPath returns the path at which a request for a stream or a model is forwarded, and how large its body may be.
+// gitPrefix is the path prefix of the door for git, and maxGitBody the largest body of a request of git, in bytes. The server
+// decides how much of it it takes.
+const (
+	gitPrefix  = "/git/"
+	maxGitBody = 8 << 30
+)
+
+// proxyPath returns the path at which a request for a stream, a model or git is forwarded, and how large its body may be.
 func proxyPath(r *http.Request) (path string, most int64, err error) {
+	if rest, ok := strings.CutPrefix(r.URL.EscapedPath(), gitPrefix); ok {
+		return gitPrefix + rest, maxGitBody, checkName(rest)
+	}
 	if rest, ok := strings.CutPrefix(r.URL.EscapedPath(), modelPrefix); ok {
 		return modelPrefix + rest, maxModelBody, checkName(rest)
 	}
@@ -33,9 +43,9 @@ func proxyPath(r *http.Request) (path string, most int64, err error) {
 	return prefixOf(r) + name, maxBody, err
 }
 
-// Proxy forwards requests for streams and models to the server at upstream, for sandboxes whose network does not reach
+// Proxy forwards requests for streams, models and git to the server at upstream, for sandboxes whose network does not reach
 // it. It forwards the method, query, body and Authorization unchanged, and returns answers as they are written. It
-// holds no secret: the server decides who may do what. It forwards only to the streams and models of upstream: it
+// holds no secret: the server decides who may do what. It forwards only to the streams, the models and the door for git of upstream: it
 // builds the path from what it has checked, follows no redirects, drops cookies, and allows no protocol upgrade. It
 // answers every other path with "not found".
 func Proxy(upstream *url.URL, logger *slog.Logger) http.Handler {
@@ -75,7 +85,7 @@ func (p proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, most, err := proxyPath(r)
 	switch {
 	case err != nil:
-		refuseProxied(w, r, http.StatusNotFound, fault.New(fault.NotFound, "this proxy forwards only requests for streams and models", "use a path under "+Prefixes[0]+" or "+modelPrefix))
+		refuseProxied(w, r, http.StatusNotFound, fault.New(fault.NotFound, "this proxy forwards only requests for streams, models and git", "use a path under "+Prefixes[0]+", "+modelPrefix+" or "+gitPrefix))
 	case !slices.Contains(strings.Split(methods, ", "), r.Method):
 		w.Header().Set("Allow", methods)
 		refuseProxied(w, r, http.StatusMethodNotAllowed, fault.New(fault.Unimplemented, "this proxy does not forward such a request", "use one of "+methods))
@@ -108,8 +118,8 @@ func (p proxy) modify(r *http.Response) error {
 		return errors.New("it answers " + r.Status + " to " + to + ": set --upstream to where the server is")
 	}
 	r.Header.Del("Set-Cookie")
-	if strings.HasPrefix(strings.TrimPrefix(r.Request.URL.Path, p.base()), modelPrefix) {
-		return nil // it has the gateway's headers
+	if path := strings.TrimPrefix(r.Request.URL.Path, p.base()); strings.HasPrefix(path, modelPrefix) || strings.HasPrefix(path, gitPrefix) {
+		return nil // it has the headers of its door
 	}
 	// Keep these headers of the server. prepare adds those that every response has for browsers.
 	caching, vary := r.Header["Cache-Control"], r.Header["Vary"]

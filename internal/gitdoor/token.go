@@ -50,9 +50,13 @@ func (t *Tokens) read(token string) (house, sandbox string, err error) {
 	return c.House, c.Sandbox, err
 }
 
-// ServeHTTP answers a request that comes over the network. Git first asks without a token, to find out that it needs one.
-func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeToken answers a request that shows a token. Unless it is empty, only is the only house whose tokens are accepted. Git first
+// asks without a token, to find out that it needs one.
+func (d *Door) ServeToken(w http.ResponseWriter, r *http.Request, only string) {
 	house, environment, err := d.identify(r.Context(), r)
+	if err == nil && only != "" && house != only {
+		err = fault.New(fault.Forbidden, "this is the token of a sandbox of another house", "use the sandbox's own")
+	}
 	if err != nil {
 		if fault.CodeOf(err) == fault.Unauthenticated {
 			w.Header().Set("WWW-Authenticate", `Basic realm="arbe"`)

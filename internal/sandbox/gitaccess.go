@@ -20,10 +20,10 @@ const (
 	gitTokenTime = time.Minute
 )
 
-// gitAccess gives git in boxes the way to the server's door. A box of a [Doored] driver needs only its address. Any other box
-// asks at the server's public address, where git shows a token of the box. It gets the token from a credential helper, which
-// reads it from a file. The file is replaced while the box is used, so that a token that was taken out of a box is of no use for
-// long. It is safe for concurrent use.
+// gitAccess gives git in boxes the way to the server's door. A box of a [Doored] driver needs only its address. In any other box,
+// git shows a token of the box there. It gets the token from a credential helper, which reads it from a file. The file is
+// replaced while the box is used, so that a token that was taken out of a box is of no use for long. It is safe for concurrent
+// use.
 type gitAccess struct {
 	public string                                      // [Config.Door]
 	token  func(house, sandbox string) (string, error) // [Config.GitToken]
@@ -33,21 +33,31 @@ type gitAccess struct {
 	written map[string]time.Time // by sandbox
 }
 
-// door returns the address at which git in the boxes of a driver asks; empty if it cannot. tokens reports that it needs a token.
-func (g *gitAccess) door(d Driver) (door string, tokens bool) {
+// door returns the address at which git in a box asks; empty if it cannot.
+func (g *gitAccess) door(ctx context.Context, d Driver, ref string) (string, error) {
 	if doored, ok := d.(Doored); ok {
-		return doored.Door(), false
+		return doored.Door(), nil
 	}
-	if offline, ok := d.(Offline); ok && offline.Offline() || g == nil || g.token == nil {
-		return "", false
+	if !g.tokens(d) {
+		return "", nil
 	}
-	return g.public, g.public != ""
+	door, err := doorOf(ctx, d, ref, g.public)
+	if offline, ok := d.(Offline); ok && offline.Offline() && door == g.public {
+		door = ""
+	}
+	return door, err
+}
+
+// tokens reports whether git in the boxes of a driver needs a token.
+func (g *gitAccess) tokens(d Driver) bool {
+	_, doored := d.(Doored)
+	return !doored && g.token != nil
 }
 
 // configuration returns the git configuration for a door: names and values.
-func (g *gitAccess) configuration(door string, tokens bool, credentials []GitCredential) []string {
+func (g *gitAccess) configuration(door string, d Driver, credentials []GitCredential) []string {
 	all := rewrites(door, credentials)
-	if tokens {
+	if g.tokens(d) {
 		helper := "credential." + door + ".helper"
 		// The empty helper keeps the image's helpers from storing the token.
 		all = append(all, helper, "", helper, `!f() { test "$1" != get || cat `+gitTokenPath+`; }; f`)
@@ -76,7 +86,7 @@ func (g *gitAccess) write(ctx context.Context, d Driver, ref, house, id string) 
 // refresh replaces the token in a sandbox if it is old. Only a box that is gone is an error: without a token, git says what is
 // wrong, and everything else works.
 func (g *gitAccess) refresh(ctx context.Context, p Handle) error {
-	if _, tokens := g.door(p.driver); !tokens || len(p.recipe.Git) == 0 {
+	if !g.tokens(p.driver) || len(p.recipe.Git) == 0 {
 		return nil
 	}
 	g.mu.Lock()

@@ -44,18 +44,21 @@ func (p *preparing) configureGit() error {
 	if len(p.recipe.Git) == 0 {
 		return nil
 	}
-	door, tokens := p.git.door(p.driver)
+	door, err := p.git.door(p.ctx, p.driver, p.ref)
+	if err != nil {
+		return err
+	}
 	if door == "" {
 		return fault.Newf(fault.Precondition, "leave out git; use a local environment on a machine with nf_tables; or ask the operator to set public_url to where the sandboxes reach the server",
 			"git: sandboxes of the driver %s do not reach the server, which has the credentials", p.recipe.driver())
 	}
-	if tokens {
+	if p.git.tokens(p.driver) {
 		if err := p.git.write(p.ctx, p.driver, p.ref, p.of.House, p.of.ID); err != nil {
 			return err
 		}
 	}
 	const configure = `command -v git >/dev/null || { echo "the image has no git"; exit 1; }; while [ $# -gt 0 ]; do git config --global --add "$1" "$2"; shift 2; done`
-	return p.quiet("git config", append([]string{"/bin/sh", "-ec", configure, "git"}, p.git.configuration(door, tokens, p.recipe.Git)...)...)
+	return p.quiet("git config", append([]string{"/bin/sh", "-ec", configure, "git"}, p.git.configuration(door, p.driver, p.recipe.Git)...)...)
 }
 
 // cloneScript clones $1 into the folder $5, at the ref $3 and with a depth of $4 commits. $1 may be a bundle of a

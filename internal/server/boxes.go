@@ -77,8 +77,11 @@ func (b boxDoors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var to http.Handler
 	switch {
 	case gitdoor.Serves(r):
-		from, _ := boxOf(r.Context())
-		b.git.Serve(w, r, from.House, from.Environment)
+		if from, _ := boxOf(r.Context()); from.Environment != "" {
+			b.git.Serve(w, r, from.House, from.Environment)
+		} else { // its connection does not say which box it is
+			b.git.ServeToken(w, r, from.House)
+		}
 		return
 	case door.Serves(r):
 		to = b.streams

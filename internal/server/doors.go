@@ -120,7 +120,7 @@ func (d doors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case fromBox:
 		d.boxes.ServeHTTP(w, r)
 	case forGit: // the mux would clean its path
-		d.git.ServeHTTP(w, r)
+		d.git.ServeToken(w, r, "")
 	case door.Serves(r): // before the mux, which would redirect to a cleaned path and so change some streams' names
 		d.streams.ServeHTTP(w, r)
 	case gateway.Serves(r): // the mux must not clean the path of a model either
