@@ -111,13 +111,17 @@ func (p *preparing) clone(repo Repository) error {
 	if repo.Depth > 0 && source == repo.URL { // a bundle has its whole history
 		depth = strconv.Itoa(repo.Depth)
 	}
-	var env map[string]string
-	if len(p.recipe.Git) > 0 {
-		// The server's door has no LFS. Without its files a repository is of use, and the setup can fetch those of other hosts.
-		env = map[string]string{"GIT_LFS_SKIP_SMUDGE": "1"}
-	}
 	name := cloneName(p.recipe.checkouts(), repo)
-	return p.do(script{name: name, env: env, argv: []string{"/bin/sh", "-c", cloneScript, "clone", source, repo.URL, repo.Ref, depth, repo.Folder}})
+	return p.do(script{name: name, env: p.checkoutEnv(), argv: []string{"/bin/sh", "-c", cloneScript, "clone", source, repo.URL, repo.Ref, depth, repo.Folder}})
+}
+
+// checkoutEnv returns variables for git that checks files out.
+func (p *preparing) checkoutEnv() map[string]string {
+	if len(p.recipe.Git) == 0 {
+		return nil
+	}
+	// The server's door has no LFS. Without its files a repository is of use, and the setup can fetch those of other hosts.
+	return map[string]string{"GIT_LFS_SKIP_SMUDGE": "1"}
 }
 
 func (p *preparing) enterDirectory() error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -123,11 +124,25 @@ func (p *preparing) failure(what string, result Result, output string) error {
 	switch {
 	case result.TimedOut:
 		return overtime("the sandbox could not be prepared: "+what, p.stepTime, output)
+	case result.ExitCode != 0 && noRoom(output) != "":
+		return fault.Newf(fault.Precondition, "raise the disk limit of the environment, or bring less into it, for example a clone with a depth; then run the command again",
+			"the sandbox could not be prepared: %s\n%s", fmt.Sprintf(noRoom(output), what), output)
 	case result.ExitCode != 0:
 		return fault.Newf(fault.Precondition, "correct the environment, then run the command again",
 			"the sandbox could not be prepared: %s failed with exit code %d\n%s", what, result.ExitCode, output)
 	}
 	return nil
+}
+
+// noRoom returns what to say of a step, whose name it leaves open, if its output means that the disk is full; otherwise "".
+func noRoom(output string) string {
+	switch {
+	case strings.Contains(output, "No space left on device"):
+		return "its disk is full, because %s needs more than its limit"
+	case strings.Contains(output, "unable to write file"): // git says no more, and deletes the incomplete files
+		return "its disk is too full for the files of %s"
+	}
+	return ""
 }
 
 // overtime is the error of a step that exceeded its limit.

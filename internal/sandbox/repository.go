@@ -165,11 +165,19 @@ func (c containment) alternates(file string) error {
 	return nil
 }
 
+// modest limits the memory of git, whatever the repository's own configuration says. Otherwise git holds several large
+// files at a time to compare them, in memory that grows with the files.
+var modest = []string{
+	"-c", "core.bigFileThreshold=16m", "-c", "core.deltaBaseCacheLimit=64m", "-c", "pack.threads=2", "-c", "pack.windowMemory=64m",
+	"-c", "pack.window=10", "-c", "pack.depth=50", "-c", "pack.deltaCacheSize=64m",
+}
+
 // git returns a git command on this machine that reads only the repository at path. It runs nothing that the
 // repository's own configuration asks for: no hooks, no monitor, and no transport, which a repository with missing
 // objects would use to fetch them.
 func git(ctx context.Context, path string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-C", path}, args...)...)
+	all := slices.Concat([]string{"-c", "safe.directory=*", "-c", "core.fsmonitor=false"}, modest, []string{"-C", path}, args)
+	cmd := exec.CommandContext(ctx, "git", all...)
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
 		"GIT_CEILING_DIRECTORIES=" + filepath.Dir(path), "GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1",

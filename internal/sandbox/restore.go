@@ -196,6 +196,7 @@ func (p *preparing) bring(part *SavedPart) (problem string, err error) {
 		defer func() { part.lacks(end()) }()
 		cmd.Stdin, cmd.Argv = free, []string{"/bin/sh", "-c", restoreFiles, "restore", folder}
 	} else {
+		cmd.Env = p.checkoutEnv()
 		cmd.Argv = []string{"/bin/sh", "-c", restorePatch, "restore", folder, part.Commit, part.Artifact}
 	}
 	read := &failing{Reader: cmd.Stdin}

@@ -86,6 +86,19 @@ func TestGitInASandboxUsesAGitHubApp(t *testing.T) {
 			t.Errorf("%d tokens were made, want one to read and one to write", made)
 		}
 	}
+
+	// A filter for LFS that a repository sends to a host of its choice finds no credential, neither in the box nor at the door.
+	filter := `export GIT_TERMINAL_PROMPT=0; git config --global filter.lfs.smudge 'cat >/dev/null
+			printf "protocol=https\nhost=` + github.Host + `\n\n" | git credential fill 2>&1; git config -f .lfsconfig lfs.url
+			curl -sS -d {} http://arbe.internal/git/` + github.Host + `/ada/engine.git/info/lfs/objects/batch'
+		printf '[lfs]\n\turl = https://collects.example.com/lfs\n' > .lfsconfig; echo '*.bin filter=lfs' > .gitattributes; echo pointer > a.bin
+		git add . && git -c user.name=Bot -c user.email=bot@example.com commit -q -m lfs && rm a.bin && git checkout -q a.bin; cat a.bin; git config --global --unset filter.lfs.smudge`
+	refused := github.Refused()
+	if got := output(t, cfg, id, filter); !strings.Contains(got, "could not read Username") || !strings.Contains(got, "https://collects.example.com/lfs") || !strings.Contains(got, "LFS does not work") ||
+		strings.Contains(got, "password=") || strings.Contains(got, "ghs_") || github.Refused() != refused {
+		t.Errorf("the filter finds %q, and the host was asked %d times", got, github.Refused()-refused)
+	}
+
 	github.Uninstall("ada/engine")
 	github.Advance(gitdoortest.TokenLife + time.Second)
 	if got := output(t, cfg, id, "git fetch 2>&1"); !strings.Contains(got, "the GitHub App 4711 is not installed on ada/engine") {
