@@ -22,7 +22,6 @@ var circular = []string{
 	"internal/sandbox/daytona",
 	"internal/sandbox/docker",
 	"internal/sandbox/local",
-	"internal/sandbox/local/supervisor/pid1",
 	"internal/sandbox/remote",
 	"web",
 }

@@ -12,7 +12,6 @@ package main
 import (
 	"encoding/binary"
 	"runtime"
-	"sync"
 	"syscall"
 	"time"
 
@@ -29,34 +28,6 @@ func main() {
 	}
 	go s.reap()
 	s.serve()
-}
-
-// server is the state of process 1.
-type server struct {
-	epoll, listener int
-	ruleset         int          // for Landlock; negative if the kernel does not support it
-	shared          *sharedForks // starts commands in the shared domain; nil without Landlock
-	buffer          []byte       // holds one description at a time
-
-	conns  map[int32]*conn
-	linger time.Duration // how long the box outlives its server
-	alone  time.Time     // since when no server has been connected; zero while one is
-
-	mu       sync.Mutex
-	running  map[int]*conn   // commands, by process id
-	pipes    map[int32]*pipe // recorded outputs
-	entry    []byte          // holds one entry at a time
-	children chan struct{}   // holds a token when there is a child to wait for
-}
-
-// conn is a connection from the server.
-type conn struct {
-	fd         int
-	hello      bool
-	background bool
-	pid        int     // the running command that was started through it
-	record     *record // of its output; nil if there is none
-	closed     bool
 }
 
 // startLimit is how long the first Hello may take. Without it, a box whose server was killed right after its start
@@ -225,17 +196,6 @@ func (s *server) hangUp(c *conn) {
 	s.alone = time.Now()
 }
 
-// send sends an answer. A server that does not read its answers loses them, because process 1 must not wait: it serves
-// all commands of the box.
-func (c *conn) send(kind byte, value uint32, fd int) {
-	text := binary.LittleEndian.AppendUint32([]byte{supervisor.Version, kind}, value)
-	var rights []byte
-	if fd >= 0 {
-		rights = unix.UnixRights(fd)
-	}
-	_ = unix.Sendmsg(c.fd, text, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-}
-
 // start starts a command in control groups, and answers.
 func (s *server) start(c *conn, files, groups []int) {
 	text, ok := s.description(files[0])
@@ -335,24 +295,4 @@ func (s *server) ended(c *conn, status unix.WaitStatus) (sync int) {
 	}
 	c.record.close()
 	return sync
-}
-
-// ignoreSignals ignores all signals, because commands can signal process 1 if the server is not root. Signals that the
-// kernel sends for an error in this program still end it.
-func ignoreSignals() {
-	for n := uintptr(1); n <= 64; n++ {
-		switch syscall.Signal(n) {
-		case unix.SIGKILL, unix.SIGSTOP: // cannot be ignored
-		case unix.SIGCHLD: // if ignored, the kernel would reap what we wait for
-		case unix.SIGURG: // used by the Go runtime
-		default:
-			setSignal(n, &ignored)
-		}
-	}
-}
-
-func exit(code int) {
-	for {
-		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(code), 0, 0)
-	}
 }
