@@ -36,7 +36,7 @@ func (a *Auth) credentials(ctx context.Context, from query.DBTX, hashes [][]byte
 		all[row.Which-1] = c
 		// A refusal is not kept, because facts can only allow.
 		if c.status == "ok" {
-			a.facts.keep(asked, credentialWord(hashes[row.Which-1]), c)
+			a.facts.keep(asked, credentialTopic(hashes[row.Which-1]), c)
 		}
 	}
 	return all, nil
@@ -63,11 +63,11 @@ func (a *Auth) tokens(ctx context.Context, from query.DBTX, shown []*claims) ([]
 		all[row.Which-1] = tokenStatus{row.Role, row.Status}
 		if row.Status == "ok" {
 			c := shown[row.Which-1]
-			a.facts.keep(asked, signingKeyWord(c.keyID), struct{}{})
-			a.facts.keep(asked, Thread(c.Thread).word(), targetFacts{house: c.House, epoch: c.Epoch})
-			a.facts.keep(asked, memberWord(c.House, row.AgentID), memberFacts{row.Role, c.Joined})
+			a.facts.keep(asked, signingKeyTopic(c.keyID), struct{}{})
+			a.facts.keep(asked, Thread(c.Thread).topic(), targetFacts{house: c.House, epoch: c.Epoch})
+			a.facts.keep(asked, memberTopic(c.House, row.AgentID), memberFacts{row.Role, c.Joined})
 			if c.Maker != "" {
-				a.facts.keep(asked, memberWord(c.House, c.Maker), memberFacts{"owner", row.MakerJoinedAt.UnixMicro()})
+				a.facts.keep(asked, memberTopic(c.House, c.Maker), memberFacts{"owner", row.MakerJoinedAt.UnixMicro()})
 			}
 		}
 	}
@@ -76,11 +76,11 @@ func (a *Auth) tokens(ctx context.Context, from query.DBTX, shown []*claims) ([]
 
 // heldToken reports whether facts in memory show that a token is valid.
 func (a *Auth) heldToken(c *claims) (role string, ok bool) {
-	_, counts := lookUp[struct{}](a.facts, signingKeyWord(c.keyID))
-	t, runs := lookUp[targetFacts](a.facts, Thread(c.Thread).word())
-	m, in := lookUp[memberFacts](a.facts, memberWord(c.House, c.Subject))
+	_, counts := lookUp[struct{}](a.facts, signingKeyTopic(c.keyID))
+	t, runs := lookUp[targetFacts](a.facts, Thread(c.Thread).topic())
+	m, in := lookUp[memberFacts](a.facts, memberTopic(c.House, c.Subject))
 	if c.Maker != "" {
-		if maker, known := lookUp[memberFacts](a.facts, memberWord(c.House, c.Maker)); !known || maker.role != "owner" {
+		if maker, known := lookUp[memberFacts](a.facts, memberTopic(c.House, c.Maker)); !known || maker.role != "owner" {
 			return "", false
 		}
 	}
@@ -109,9 +109,9 @@ func (a *Auth) memberships(ctx context.Context, from query.DBTX, keys []membersh
 		s := keys[row.Which-1]
 		t, m := targetFacts{row.HouseID, row.ThreadID, row.Holder, row.Epoch}, memberFacts{row.Role, row.JoinedAt.UnixMicro()}
 		all[row.Which-1] = membershipOf(row.AgentID, t, m)
-		a.facts.keep(asked, memberWord(row.HouseID, row.AgentID), m)
+		a.facts.keep(asked, memberTopic(row.HouseID, row.AgentID), m)
 		if s.target.kind != houseKind { // a house has no facts but its members
-			a.facts.keep(asked, s.target.word(), t)
+			a.facts.keep(asked, s.target.topic(), t)
 		}
 	}
 	return all, nil
@@ -121,11 +121,11 @@ func (a *Auth) memberships(ctx context.Context, from query.DBTX, keys []membersh
 func (a *Auth) heldMembership(s membershipKey) (at membership, ok bool) {
 	t := targetFacts{house: s.target.id}
 	if s.target.kind != houseKind {
-		if t, ok = lookUp[targetFacts](a.facts, s.target.word()); !ok {
+		if t, ok = lookUp[targetFacts](a.facts, s.target.topic()); !ok {
 			return membership{}, false
 		}
 	}
-	m, ok := lookUp[memberFacts](a.facts, memberWord(t.house, s.agent))
+	m, ok := lookUp[memberFacts](a.facts, memberTopic(t.house, s.agent))
 	return membershipOf(s.agent, t, m), ok
 }
 

@@ -185,7 +185,7 @@ type rechecker struct {
 
 	mu      sync.Mutex
 	watches map[*watch]struct{}
-	byWord  map[string]map[*watch]struct{} // the watches by the words they depend on
+	byTopic map[string]map[*watch]struct{} // the watches by the topics they depend on
 	// due are the watches to check. running reports that a goroutine checks them.
 	due     map[*watch]struct{}
 	running bool

@@ -38,10 +38,10 @@ func (a *Auth) Authenticate(ctx context.Context, token string) (Principal, error
 
 // shown returns the principal of a session or a key by its hash.
 func (a *Auth) shown(ctx context.Context, hash []byte) (Principal, error) {
-	c, known := lookUp[credential](a.facts, credentialWord(hash))
+	c, known := lookUp[credential](a.facts, credentialTopic(hash))
 	if !known || c.ended(time.Now()) {
 		var err error
-		if c, err = askOne(ctx, a, credentialWord(hash), hash, a.credentials); err != nil {
+		if c, err = askOne(ctx, a, credentialTopic(hash), hash, a.credentials); err != nil {
 			return Principal{}, err
 		}
 	}
@@ -71,8 +71,8 @@ var parser = jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.
 
 // authenticateToken is [Auth.Authenticate] for thread tokens.
 func (a *Auth) authenticateToken(ctx context.Context, token string) (Principal, error) {
-	word := tokenWord(digest(token))
-	c, verified := lookUp[*claims](a.facts, word)
+	topic := tokenTopic(digest(token))
+	c, verified := lookUp[*claims](a.facts, topic)
 	if !verified {
 		var err error
 		if c, err = a.verify(ctx, token); err != nil {
@@ -91,14 +91,14 @@ func (a *Auth) authenticateToken(ctx context.Context, token string) (Principal, 
 		return p, nil
 	}
 	asked := a.facts.moment()
-	status, err := askOne(ctx, a, word, c, a.tokens)
+	status, err := askOne(ctx, a, topic, c, a.tokens)
 	if err == nil {
 		err = c.counts(status.status)
 	}
 	if err != nil {
 		return Principal{}, err
 	}
-	a.facts.keep(asked, word, c)
+	a.facts.keep(asked, topic, c)
 	p.role = status.role
 	return p, nil
 }

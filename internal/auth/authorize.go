@@ -24,7 +24,7 @@ func (a *Auth) Authorize(ctx context.Context, action Action, target Target) (db.
 		s := membershipKey{target, p.Agent}
 		known := false
 		if at, known = a.heldMembership(s); !known || p.authorize(action, target, at) != nil {
-			if at, err = askOne(ctx, a, target.word()+" "+p.Agent, s, a.memberships); err != nil {
+			if at, err = askOne(ctx, a, target.topic()+" "+p.Agent, s, a.memberships); err != nil {
 				return db.Scope{}, err
 			}
 		}

@@ -37,7 +37,7 @@ func (a *Auth) Holds() bool {
 func (a *Auth) Facts() int {
 	a.facts.mu.Lock()
 	defer a.facts.mu.Unlock()
-	return a.facts.byWord.Len()
+	return a.facts.byTopic.Len()
 }
 
 // AskMeanwhile looks up a credential, and calls meanwhile after the database has answered but before the answer is

@@ -20,19 +20,19 @@ const (
 	leaseTime = 700 * time.Millisecond
 )
 
-// facts are answers of the database about permission, in memory. Each is stored under the word with which the database
+// facts are answers of the database about permission, in memory. Each is stored under the topic with which the database
 // notifies of its change (migration 000006). Facts can only allow: without a fact, or if it would refuse, the database
 // is asked. So nothing is remembered as missing, and new objects can be used at once.
 //
 // Three rules make facts as good as the database's own answers:
 //   - A notification of a change deletes its fact. A change that this server makes deletes it before the change returns.
-//   - An answer becomes a fact only if its word has not changed since the query began (keep).
+//   - An answer becomes a fact only if its topic has not changed since the query began (keep).
 //   - Facts are valid only for leaseTime after the listening connection proved that all earlier changes were received
 //     (prove). A new connection starts without facts (setListening).
 type facts struct {
-	mu     sync.Mutex
-	byWord *simplelru.LRU[string, any]
-	// changed counts the changes of words by the words' hash, so that it needs no entry for each word.
+	mu      sync.Mutex
+	byTopic *simplelru.LRU[string, any]
+	// changed counts the changes of topics by the topics' hash, so that it needs no entry for each topic.
 	changed [64]uint64
 	changes uint64
 	seed    maphash.Seed
@@ -67,21 +67,21 @@ type targetFacts struct {
 	epoch                 int64
 }
 
-// The words under which facts are stored.
-func credentialWord(hash []byte) string     { return "credential:" + hex.EncodeToString(hash) }
-func memberWord(house, agent string) string { return "member:" + house + "/" + agent }
-func signingKeyWord(id string) string       { return "signing_key:" + id }
-func (t Target) word() string               { return t.kind + ":" + t.id }
+// The topics under which facts are stored.
+func credentialTopic(hash []byte) string     { return "credential:" + hex.EncodeToString(hash) }
+func memberTopic(house, agent string) string { return "member:" + house + "/" + agent }
+func signingKeyTopic(id string) string       { return "signing_key:" + id }
+func (t Target) topic() string               { return t.kind + ":" + t.id }
 
-// tokenWord is for the content of a thread token. The database does not notify of it, because it never changes.
-func tokenWord(hash []byte) string { return "token:" + hex.EncodeToString(hash) }
+// tokenTopic is for the content of a thread token. The database does not notify of it, because it never changes.
+func tokenTopic(hash []byte) string { return "token:" + hex.EncodeToString(hash) }
 
-// agentWord is for all memberships of an agent. This package derives its changes; the database does not notify of it.
-func agentWord(agent string) string { return "agent:" + agent }
+// agentTopic is for all memberships of an agent. This package derives its changes; the database does not notify of it.
+func agentTopic(agent string) string { return "agent:" + agent }
 
-// changedAgent returns the agent whose membership a word is about.
-func changedAgent(word string) (agent string, ok bool) {
-	if rest, is := strings.CutPrefix(word, "member:"); is {
+// changedAgent returns the agent whose membership a topic is about.
+func changedAgent(topic string) (agent string, ok bool) {
+	if rest, is := strings.CutPrefix(topic, "member:"); is {
 		return rest[strings.LastIndexByte(rest, '/')+1:], true
 	}
 	return "", false
@@ -89,17 +89,17 @@ func changedAgent(word string) (agent string, ok bool) {
 
 func newFacts() *facts {
 	held, _ := simplelru.NewLRU[string, any](maxFacts, nil) // fails only for a size below one
-	return &facts{byWord: held, seed: maphash.MakeSeed(), moved: make(chan struct{})}
+	return &facts{byTopic: held, seed: maphash.MakeSeed(), moved: make(chan struct{})}
 }
 
-// lookUp returns the fact stored under a word.
-func lookUp[T any](f *facts, word string) (fact T, ok bool) {
+// lookUp returns the fact stored under a topic.
+func lookUp[T any](f *facts, topic string) (fact T, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.holds(time.Now()) {
 		return fact, false
 	}
-	held, _ := f.byWord.Get(word)
+	held, _ := f.byTopic.Get(topic)
 	fact, ok = held.(T)
 	return fact, ok
 }
@@ -135,27 +135,27 @@ func (f *facts) moment() moment {
 	return moment{time.Now(), f.changed}
 }
 
-// keep stores the answer to a query begun at m, unless its word has changed since.
-func (f *facts) keep(m moment, word string, fact any) {
+// keep stores the answer to a query begun at m, unless its topic has changed since.
+func (f *facts) keep(m moment, topic string, fact any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if n := f.shard(word); f.listening && f.changed[n] == m.changed[n] {
-		f.byWord.Add(word, fact)
+	if n := f.shard(topic); f.listening && f.changed[n] == m.changed[n] {
+		f.byTopic.Add(topic, fact)
 	}
 }
 
-// forget deletes the facts under these words.
-func (f *facts) forget(words []string) {
+// forget deletes the facts under these topics.
+func (f *facts) forget(topics []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, word := range words {
-		if word == db.EverythingChanged {
+	for _, topic := range topics {
+		if topic == db.EverythingChanged {
 			f.forgetAll()
 			continue
 		}
 		f.changes++
-		f.changed[f.shard(word)]++
-		f.byWord.Remove(word)
+		f.changed[f.shard(topic)]++
+		f.byTopic.Remove(topic)
 	}
 }
 
@@ -164,11 +164,11 @@ func (f *facts) forgetAll() {
 	for n := range f.changed {
 		f.changed[n]++
 	}
-	f.byWord.Purge()
+	f.byTopic.Purge()
 }
 
-func (f *facts) shard(word string) int {
-	return int(maphash.String(f.seed, word) % uint64(len(f.changed)))
+func (f *facts) shard(topic string) int {
+	return int(maphash.String(f.seed, topic) % uint64(len(f.changed)))
 }
 
 // setListening reports that notifications are received from now on, or no longer. It deletes all facts, because changes

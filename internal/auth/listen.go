@@ -45,18 +45,18 @@ func (a *Auth) Listen() (stop func()) {
 	}
 }
 
-// changed deletes the facts under words and rechecks the watches that depend on them. A change of a membership affects
+// changed deletes the facts under topics and rechecks the watches that depend on them. A change of a membership affects
 // every answer about its agent.
 func (a *Auth) changed(heard []string) {
 	// A copy, because other listeners get the same slice.
-	words := slices.Clone(heard)
-	for _, word := range heard {
-		if agent, ok := changedAgent(word); ok {
-			words = append(words, agentWord(agent))
+	topics := slices.Clone(heard)
+	for _, topic := range heard {
+		if agent, ok := changedAgent(topic); ok {
+			topics = append(topics, agentTopic(agent))
 		}
 	}
-	a.facts.forget(words)
-	a.rechecker.changed(words)
+	a.facts.forget(topics)
+	a.rechecker.changed(topics)
 }
 
 // listener receives notifications of changes and renews the lease of the facts: each round trip over its connection

@@ -99,26 +99,26 @@ func Refused(ctx context.Context) error {
 	return nil
 }
 
-// words returns the words whose changes may end the watch.
-func (w *watch) words() []string {
-	words := []string{agentWord(w.p.Agent), w.target.word()}
+// topics returns the topics whose changes may end the watch.
+func (w *watch) topics() []string {
+	topics := []string{agentTopic(w.p.Agent), w.target.topic()}
 	if c := w.p.token; c != nil {
-		words = append(words, signingKeyWord(c.keyID))
+		topics = append(topics, signingKeyTopic(c.keyID))
 		if c.Maker != "" {
-			words = append(words, agentWord(c.Maker))
+			topics = append(topics, agentTopic(c.Maker))
 		}
 		if w.target != Thread(c.Thread) {
-			words = append(words, Thread(c.Thread).word())
+			topics = append(topics, Thread(c.Thread).topic())
 		}
-		return words
+		return topics
 	}
-	return append(words, credentialWord(w.p.hash))
+	return append(topics, credentialTopic(w.p.hash))
 }
 
 func (w *watch) membershipKey() membershipKey { return membershipKey{w.target, w.p.Agent} }
 
 func newRechecker(a *Auth, every time.Duration) *rechecker {
-	return &rechecker{auth: a, interval: every, watches: map[*watch]struct{}{}, byWord: map[string]map[*watch]struct{}{}, due: map[*watch]struct{}{}}
+	return &rechecker{auth: a, interval: every, watches: map[*watch]struct{}{}, byTopic: map[string]map[*watch]struct{}{}, due: map[*watch]struct{}{}}
 }
 
 // add starts a watch. The watch is checked unless facts in memory allow it, because a change since the answer of
@@ -126,11 +126,11 @@ func newRechecker(a *Auth, every time.Duration) *rechecker {
 func (l *rechecker) add(w *watch) {
 	l.mu.Lock()
 	l.watches[w] = struct{}{}
-	for _, word := range w.words() {
-		if l.byWord[word] == nil {
-			l.byWord[word] = map[*watch]struct{}{}
+	for _, topic := range w.topics() {
+		if l.byTopic[topic] == nil {
+			l.byTopic[topic] = map[*watch]struct{}{}
 		}
-		l.byWord[word][w] = struct{}{}
+		l.byTopic[topic][w] = struct{}{}
 	}
 	if !w.p.until.IsZero() {
 		w.expiry = time.AfterFunc(time.Until(w.p.until), func() { l.schedule(w) })
@@ -151,9 +151,9 @@ func (l *rechecker) remove(w *watch) {
 	delete(l.watches, w)
 	delete(l.due, w)
 	w.settle()
-	for _, word := range w.words() {
-		if delete(l.byWord[word], w); len(l.byWord[word]) == 0 {
-			delete(l.byWord, word)
+	for _, topic := range w.topics() {
+		if delete(l.byTopic[topic], w); len(l.byTopic[topic]) == 0 {
+			delete(l.byTopic, topic)
 		}
 	}
 	if w.expiry != nil {
@@ -179,16 +179,16 @@ func (w *watch) settle() {
 	}
 }
 
-// changed has the watches checked that depend on these words. When it returns, their checks are pending.
-func (l *rechecker) changed(words []string) {
-	if slices.Contains(words, db.EverythingChanged) {
+// changed has the watches checked that depend on these topics. When it returns, their checks are pending.
+func (l *rechecker) changed(topics []string) {
+	if slices.Contains(topics, db.EverythingChanged) {
 		l.schedule(l.watched()...)
 		return
 	}
 	var all []*watch
 	l.mu.Lock()
-	for _, word := range words {
-		all = slices.AppendSeq(all, maps.Keys(l.byWord[word]))
+	for _, topic := range topics {
+		all = slices.AppendSeq(all, maps.Keys(l.byTopic[topic]))
 	}
 	l.mu.Unlock()
 	l.schedule(all...)
@@ -282,7 +282,7 @@ func (l *rechecker) check(ctx context.Context, from query.DBTX, watches []*watch
 // allowedFromMemory reports whether facts in memory allow a watch, without asking the database.
 func (a *Auth) allowedFromMemory(w *watch) bool {
 	if w.p.token == nil {
-		if c, ok := lookUp[credential](a.facts, credentialWord(w.p.hash)); !ok || c.ended(time.Now()) {
+		if c, ok := lookUp[credential](a.facts, credentialTopic(w.p.hash)); !ok || c.ended(time.Now()) {
 			return false
 		}
 	} else if _, ok := a.heldToken(w.p.token); !ok {

@@ -62,7 +62,7 @@ func (a *Auth) OnlyHouse(ctx context.Context, p Principal) (house string, err er
 	if p.House != "" {
 		return p.House, nil
 	}
-	if house, known := lookUp[string](a.facts, agentWord(p.Agent)); known {
+	if house, known := lookUp[string](a.facts, agentTopic(p.Agent)); known {
 		return house, nil
 	}
 	asked := a.facts.moment()
@@ -77,6 +77,6 @@ func (a *Auth) OnlyHouse(ctx context.Context, p Principal) (house string, err er
 	case len(houses) != 1:
 		return "", fault.Newf(fault.Invalid, "name one of your houses; list them with: arbe house list", "the request names no house, and you are not a member of exactly one")
 	}
-	a.facts.keep(asked, agentWord(p.Agent), houses[0])
+	a.facts.keep(asked, agentTopic(p.Agent), houses[0])
 	return houses[0], nil
 }
