@@ -122,7 +122,7 @@ func (p *Pictures) join(house string) *picture {
 // must have checked that the agent may read the thread and may see its other readers.
 func (p *Pictures) Present(ctx context.Context, scope db.Scope, thread string) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
-		at := place{scope.House, thread}
+		at := threadRef{scope.House, thread}
 		changed := p.presence.enter(at, scope.Agent)
 		defer p.presence.leave(at, scope.Agent, changed)
 		var shown []string

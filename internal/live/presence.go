@@ -30,8 +30,8 @@ const (
 	maxPresent, maxNotice = 100, 7000
 )
 
-// place is a thread of a house.
-type place struct{ House, Thread string }
+// threadRef identifies a thread of a house.
+type threadRef struct{ House, Thread string }
 
 // presence records who has which thread open, on all servers. It is safe for concurrent use.
 type presence struct {
@@ -40,42 +40,42 @@ type presence struct {
 
 	mu sync.Mutex
 	// here counts this server's connections, by agent. there holds other servers' notices, by server.
-	here  map[place]map[string]int
-	there map[place]map[string]sighting
-	// watchers receive a token when a place may have changed.
-	watchers map[place]map[chan struct{}]struct{}
-	// changed holds the places for the next notice. tell receives a token when there are any.
-	changed map[place]struct{}
+	here  map[threadRef]map[string]int
+	there map[threadRef]map[string]sighting
+	// watchers receive a token when the people of a thread may have changed.
+	watchers map[threadRef]map[chan struct{}]struct{}
+	// changed holds the threads for the next notice. tell receives a token when there are any.
+	changed map[threadRef]struct{}
 	tell    chan struct{}
 }
 
-// sighting is another server's notice of a place.
+// sighting is another server's notice about a thread.
 type sighting struct {
 	agents []string
 	until  time.Time
 }
 
-// presenceNotice is a server's notice of some places.
+// presenceNotice is a server's notice about some threads.
 type presenceNotice struct {
 	Server string
 	Places []presentAt
 }
 
-// presentAt lists the agents in a place. An empty list means that all have left.
+// presentAt lists the agents in a thread. An empty list means that all have left.
 type presentAt struct {
-	place
+	threadRef
 	Agents []string
 }
 
 func newPresence(lasts time.Duration) *presence {
 	return &presence{
-		server: rand.Text(), lasts: cmp.Or(lasts, presentFor), here: map[place]map[string]int{}, there: map[place]map[string]sighting{},
-		watchers: map[place]map[chan struct{}]struct{}{}, changed: map[place]struct{}{}, tell: make(chan struct{}, 1),
+		server: rand.Text(), lasts: cmp.Or(lasts, presentFor), here: map[threadRef]map[string]int{}, there: map[threadRef]map[string]sighting{},
+		watchers: map[threadRef]map[chan struct{}]struct{}{}, changed: map[threadRef]struct{}{}, tell: make(chan struct{}, 1),
 	}
 }
 
 // enter adds a connection. The channel receives a token when somebody else may have come or left.
-func (s *presence) enter(at place, agent string) chan struct{} {
+func (s *presence) enter(at threadRef, agent string) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.here[at] == nil {
@@ -92,7 +92,7 @@ func (s *presence) enter(at place, agent string) chan struct{} {
 	return changed
 }
 
-func (s *presence) leave(at place, agent string, changed chan struct{}) {
+func (s *presence) leave(at threadRef, agent string, changed chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if delete(s.watchers[at], changed); len(s.watchers[at]) == 0 {
@@ -107,8 +107,8 @@ func (s *presence) leave(at place, agent string, changed chan struct{}) {
 	s.changes(at, true)
 }
 
-// changes wakes the watchers of a place. If it changed on this server, the next notice has it. Callers hold the lock.
-func (s *presence) changes(at place, own bool) {
+// changes wakes the watchers of a thread. If the change was on this server, the next notice has it. Callers hold the lock.
+func (s *presence) changes(at threadRef, own bool) {
 	for w := range s.watchers[at] {
 		wake(w)
 	}
@@ -125,8 +125,8 @@ func wake(c chan struct{}) {
 	}
 }
 
-// in returns the agents in a place.
-func (s *presence) in(at place) []string {
+// in returns the agents in a thread.
+func (s *presence) in(at threadRef) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	agents := slices.Collect(maps.Keys(s.here[at]))
@@ -163,7 +163,7 @@ func (s *presence) run(ctx context.Context, d *db.DB, log func(error)) {
 	}
 }
 
-// expire deletes the expired notices of other servers, and puts all places of this server into the next notice.
+// expire deletes the expired notices of other servers, and puts all threads of this server into the next notice.
 func (s *presence) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *presence) expire() {
 	}
 }
 
-// send notifies the other servers of the places that changed.
+// send notifies the other servers of the threads that changed.
 func (s *presence) send(ctx context.Context, d *db.DB) error {
 	notices := s.notices()
 	if len(notices) == 0 {
@@ -203,7 +203,7 @@ func (s *presence) send(ctx context.Context, d *db.DB) error {
 	})
 }
 
-// notices returns the encoded notices of the places that changed.
+// notices returns the encoded notices of the threads that changed.
 func (s *presence) notices() (texts [][]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,20 +241,20 @@ func (s *presence) heard(payload string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range n.Places {
-		was := s.there[p.place][n.Server]
+		was := s.there[p.threadRef][n.Server]
 		switch {
 		case len(p.Agents) == 0:
-			if delete(s.there[p.place], n.Server); len(s.there[p.place]) == 0 {
-				delete(s.there, p.place)
+			if delete(s.there[p.threadRef], n.Server); len(s.there[p.threadRef]) == 0 {
+				delete(s.there, p.threadRef)
 			}
-		case s.there[p.place] == nil:
-			s.there[p.place] = map[string]sighting{}
+		case s.there[p.threadRef] == nil:
+			s.there[p.threadRef] = map[string]sighting{}
 			fallthrough
 		default:
-			s.there[p.place][n.Server] = sighting{p.Agents, time.Now().Add(s.lasts)}
+			s.there[p.threadRef][n.Server] = sighting{p.Agents, time.Now().Add(s.lasts)}
 		}
 		if !slices.Equal(was.agents, p.Agents) {
-			s.changes(p.place, false)
+			s.changes(p.threadRef, false)
 		}
 	}
 	return nil
