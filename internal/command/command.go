@@ -72,7 +72,7 @@ type Config struct {
 type Commands struct {
 	config Config
 	queue  jobs.Queue
-	spools *spoolRoom
+	spools *spoolSpace
 	// attached holds this server's commands that a program reads or writes.
 	attached attachments
 	// relay reaches the attached commands of other servers.

@@ -153,7 +153,7 @@ func (f *feed) close(ctx context.Context) error {
 	return nil
 }
 
-// write adds output that ends at position next of the record. If there is no room, it waits for the reader until ctx
+// write adds output that ends at position next of the record. If there is no space, it waits for the reader until ctx
 // ends, which is an error.
 func (f *feed) write(ctx context.Context, channel Channel, data []byte, next int64) error {
 	s := f.redacted[channel]
@@ -180,19 +180,19 @@ func (f *feed) put(ctx context.Context, channel Channel, data []byte, next int64
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(data) > 0 {
-		room := feedSize - (f.end - f.base)
+		space := feedSize - (f.end - f.base)
 		switch known := min(f.base-f.end, int64(len(data))); {
 		case known > 0: // the reader got it from an earlier server; its call may have said so during the wait
 			f.end, data = f.end+known, data[known:]
 		case f.lost:
 			f.end += int64(len(data))
 			f.base, f.acked, data = f.end, max(f.acked, next), nil
-		case room <= 0 || len(f.pieces) >= feedPieces:
+		case space <= 0 || len(f.pieces) >= feedPieces:
 			if err := f.wait(ctx); err != nil {
 				return err
 			}
 		default:
-			n := min(int64(len(data)), room)
+			n := min(int64(len(data)), space)
 			behind := next
 			if n < int64(len(data)) {
 				behind = 0

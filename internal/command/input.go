@@ -72,7 +72,7 @@ func newInput() *input {
 }
 
 // write accepts as much input as there is space for. It skips input that was accepted before, because a writer repeats a
-// call whose reply it did not get. It waits for room until the deadline. Without data it only records the call.
+// call whose reply it did not get. It waits for space until the deadline. Without data it only records the call.
 func (i *input) write(ctx context.Context, k Keys, deadline time.Time) (Writing, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 func New(c Config) *Commands {
 	c.SpoolDir = cmp.Or(c.SpoolDir, os.TempDir())
 	d := &Commands{
-		config: c, queue: Queue(c.Limits), spools: newSpoolRoom(cmp.Or(c.SpoolSize, DefaultSpoolSize)),
+		config: c, queue: Queue(c.Limits), spools: newSpoolSpace(cmp.Or(c.SpoolSize, DefaultSpoolSize)),
 		refusals: newRefusals(c.Log, c.Jobs, c.Logger),
 	}
 	d.relay = relay.New(relay.Config[call, reply]{DB: c.DB, Jobs: c.Jobs, Logger: c.Logger, Topic: "command.call", Serve: d.serveOther, NoReply: errNoReply})

@@ -95,8 +95,8 @@ func (o *output) take(p []byte) {
 	defer o.mu.Unlock()
 	rest := p
 	o.taken += int64(len(p))
-	if room := keepHead - len(o.head); room > 0 && !o.headEnded {
-		n := min(room, len(rest))
+	if space := keepHead - len(o.head); space > 0 && !o.headEnded {
+		n := min(space, len(rest))
 		o.head, rest = append(o.head, rest[:n]...), rest[n:]
 	}
 	o.tail = keepLast(append(o.tail, lastOf(rest, keepTail)...), keepTail)
@@ -163,7 +163,7 @@ func (o *output) empty() bool {
 }
 
 // reserve reserves n more bytes of the server's disk for the output, besides what the spool takes. It fails if the spool
-// no longer stores the output, or if there is no room. They are freed when the spool closes.
+// no longer stores the output, or if there is no space. They are freed when the spool closes.
 func (o *output) reserve(n int64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

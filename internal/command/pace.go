@@ -10,7 +10,7 @@ import (
 )
 
 // This file decides how far the record of an ordinary command may grow. The next server reads the record if this one is
-// killed, so it stays complete as long as an artifact can hold the output and this server's disk has room for it. After
+// killed, so it stays complete as long as an artifact can hold the output and this server's disk has space for it. After
 // that, only its beginning and its end are kept: the command may go on printing as soon as this server has read its output.
 
 const (
@@ -56,7 +56,7 @@ func (p *pace) passed(position int64) {
 }
 
 // keep lets the record of a command grow as it is read, until ctx ends. reserve reserves bytes of this server's disk for
-// it, as far as there is room.
+// it, as far as there is space.
 func (p *pace) keep(ctx context.Context, of launched, reserve func(int64) bool, logger *slog.Logger) {
 	limit, extended, released := int64(sandbox.RecordSize), int64(sandbox.RecordSize), int64(0)
 	for complete := true; ; {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// attachedWait is how long a call waits for output or for room. Common proxies would cut off a longer call.
+	// attachedWait is how long a call waits for output or for space. Common proxies would cut off a longer call.
 	attachedWait = 15 * time.Second
 	// lookAgain is the pause between checks for a command that no server has started yet. A call must poll, because another
 	// server that starts the command does not notify this one.
@@ -35,7 +35,7 @@ func (d *Commands) Read(ctx context.Context, scope db.Scope, threadID, commandID
 }
 
 // Write sends input to a command with [entry.Command].Input, from a position on. The first position is 0. It
-// accepts as much as there is room for, and waits a while for room. Without data it only reports that the caller will
+// accepts as much as there is space for, and waits a while for space. Without data it only reports that the caller will
 // continue to write. Any server may be called, whichever runs the command.
 //
 // A writer that has not called for a minute before the end counts as gone: the command is then ended, because the end

@@ -8,24 +8,24 @@ import (
 )
 
 // spool stores a complete output: in memory as long as a result could hold it, then in a file. The file has no
-// name, so nothing remains when the server dies. When the room for spools is used up, a spool keeps what it has and
+// name, so nothing remains when the server dies. When the space for spools is used up, a spool keeps what it has and
 // stores no more, so it holds either a complete output or its first part.
 type spool struct {
 	dir     string
 	house   string
-	room    *spoolRoom
+	space   *spoolSpace
 	printed int64    // bytes written to it, stored or not
 	small   []byte   // everything stored, while there is no file
 	file    *os.File // nil while the output is small
 	held    int64    // bytes reserved for the file
 	left    int64    // how many more bytes to store
-	full    bool     // the room was used up
+	full    bool     // the space was used up
 	err     error    // the reason why it cannot be read
 }
 
-// newSpool returns a spool of a house for the first most bytes, as far as there is room.
-func newSpool(dir string, most int64, house string, room *spoolRoom) *spool {
-	return &spool{dir: dir, left: most, house: house, room: room}
+// newSpool returns a spool of a house for the first most bytes, as far as there is space.
+func newSpool(dir string, most int64, house string, space *spoolSpace) *spool {
+	return &spool{dir: dir, left: most, house: house, space: space}
 }
 
 func (s *spool) write(p []byte) {
@@ -40,7 +40,7 @@ func (s *spool) write(p []byte) {
 		return
 	}
 	need := int64(len(s.small) + len(p)) // small is empty once there is a file
-	if !s.room.take(s.house, need) {
+	if !s.space.take(s.house, need) {
 		s.full, s.left = true, 0
 		return
 	}
@@ -67,10 +67,10 @@ func (s *spool) put(p []byte) {
 	}
 }
 
-// reserve reserves n bytes of the room for something else that holds the output. It fails if the spool stores no more, or
-// if there is no room.
+// reserve reserves n bytes of the space for something else that holds the output. It fails if the spool stores no more, or
+// if there is no space.
 func (s *spool) reserve(n int64) bool {
-	if s.err != nil || s.left == 0 || !s.room.take(s.house, n) {
+	if s.err != nil || s.left == 0 || !s.space.take(s.house, n) {
 		return false
 	}
 	s.held += n
@@ -93,27 +93,27 @@ func (s *spool) content() (io.Reader, error) {
 	return s.file, err
 }
 
-// close deletes the file and frees its room.
+// close deletes the file and frees its space.
 func (s *spool) close() {
 	if s.file != nil {
 		s.file.Close()
 	}
-	s.room.give(s.house, s.held)
+	s.space.give(s.house, s.held)
 	s.held = 0
 }
 
-// spoolRoom limits the bytes of all spools on a server's disk. A house may take at most half of the free room, so that none
-// takes what others need: the first house half of all room, the next one half of the rest.
-type spoolRoom struct {
+// spoolSpace limits the bytes of all spools on a server's disk. A house may take at most half of the free space, so that none
+// takes what others need: the first house half of all space, the next one half of the rest.
+type spoolSpace struct {
 	mu   sync.Mutex
 	left int64
 	used map[string]int64 // by house; only houses that use some
 }
 
-func newSpoolRoom(size int64) *spoolRoom { return &spoolRoom{left: size, used: map[string]int64{}} }
+func newSpoolSpace(size int64) *spoolSpace { return &spoolSpace{left: size, used: map[string]int64{}} }
 
 // take reserves n bytes for a house, or none if its share has fewer.
-func (r *spoolRoom) take(house string, n int64) bool {
+func (r *spoolSpace) take(house string, n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.used[house]+n > r.left-n {
@@ -124,7 +124,7 @@ func (r *spoolRoom) take(house string, n int64) bool {
 	return true
 }
 
-func (r *spoolRoom) taken() (n int64) {
+func (r *spoolSpace) taken() (n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, used := range r.used {
@@ -133,7 +133,7 @@ func (r *spoolRoom) taken() (n int64) {
 	return n
 }
 
-func (r *spoolRoom) give(house string, n int64) {
+func (r *spoolSpace) give(house string, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.left += n

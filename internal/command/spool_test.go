@@ -24,12 +24,12 @@ func (s *spool) kept(t *testing.T) []byte {
 func TestSpoolsShareTheRoomOfTheirServer(t *testing.T) {
 	t.Parallel()
 	const size = 1 << 20
-	room := newSpoolRoom(size)
+	space := newSpoolSpace(size)
 	piece := bytes.Repeat([]byte("0123456789abcdef"), 2<<10) // 32 KiB
 	var all sync.WaitGroup
 	spools := make([]*spool, 16)
 	for i := range spools {
-		spools[i] = newSpool(t.TempDir(), size, "a house", room)
+		spools[i] = newSpool(t.TempDir(), size, "a house", space)
 		all.Go(func() {
 			for range 16 {
 				spools[i].write(piece)
@@ -61,19 +61,19 @@ func TestSpoolsShareTheRoomOfTheirServer(t *testing.T) {
 	}
 	for _, s := range spools {
 		s.close()
-		s.close() // must not free the room twice
+		s.close() // must not free the space twice
 	}
-	if room.left != size {
-		t.Errorf("of the room %d bytes are left, want all", room.left)
+	if space.left != size {
+		t.Errorf("of the space %d bytes are left, want all", space.left)
 	}
-	// A truncated output stays truncated when there is room again: it never has a hole.
-	s := newSpool(t.TempDir(), size, "a house", newSpoolRoom(400<<10))
+	// A truncated output stays truncated when there is space again: it never has a hole.
+	s := newSpool(t.TempDir(), size, "a house", newSpoolSpace(400<<10))
 	defer s.close()
 	for range 8 {
 		s.write(piece)
 	}
 	before := s.kept(t)
-	s.room.give("another", size)
+	s.space.give("another", size)
 	s.write(piece)
 	if after := s.kept(t); !bytes.Equal(before, after) || len(before) != 192<<10 {
 		t.Errorf("it had %d bytes, and has %d", len(before), len(after))
@@ -82,10 +82,10 @@ func TestSpoolsShareTheRoomOfTheirServer(t *testing.T) {
 
 func TestNoHouseTakesTheRoomForSpoolsOfOthers(t *testing.T) {
 	t.Parallel()
-	room := newSpoolRoom(1 << 20)
+	space := newSpoolSpace(1 << 20)
 	const step = 1 << 10
 	fill := func(house string) (n int64) {
-		for room.take(house, step) {
+		for space.take(house, step) {
 			n += step
 		}
 		return n
@@ -96,8 +96,8 @@ func TestNoHouseTakesTheRoomForSpoolsOfOthers(t *testing.T) {
 	if more := fill("a"); more != 0 {
 		t.Errorf("the first gets %d more", more)
 	}
-	room.give("a", 512<<10)
+	space.give("a", 512<<10)
 	if more := fill("c"); more != 256<<10 {
-		t.Errorf("once the first gave back its room, another gets %d more", more)
+		t.Errorf("once the first gave back its space, another gets %d more", more)
 	}
 }
