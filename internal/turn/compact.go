@@ -122,7 +122,7 @@ type summary struct {
 // index of the first entry that the summary does not cover.
 func (r *run) summarise(ctx context.Context, cut int) (s summary, at int, err error) {
 	t := &r.transcript
-	whole := t.messages()
+	all := t.messages()
 	ask := func(at int) entry.PiUser {
 		begins := ""
 		for _, m := range t.part(t.entries[at : at+1]).messages() {
@@ -139,7 +139,7 @@ func (r *run) summarise(ctx context.Context, cut int) (s summary, at int, err er
 			"tool. Write only that.", t.entries[at].Seq), oneLine(begins, quoted))
 	}
 	// It continues the last request, so that most of it is read from the provider's cache.
-	request := r.request(whole, ask(cut))
+	request := r.request(all, ask(cut))
 	for request.Estimate() > r.budget() {
 		old := *t
 		old.entries = t.entries[:cut]
@@ -164,7 +164,7 @@ func (r *run) summarise(ctx context.Context, cut int) (s summary, at int, err er
 	// The server of a model may ignore the limits, and text in the database cannot have zero bytes.
 	text := strings.Map(printable, strings.ToValidUTF8(answer.Message.Text(), "\uFFFD"))
 	text = entry.Clip(strings.TrimSpace(text), min(summaryBytes, int(4*most)))
-	c := entry.PiCompaction{Turn: r.turn.ID, Summary: text, FirstKeptSeq: t.entries[cut].Seq, TokensBefore: size(whole)}
+	c := entry.PiCompaction{Turn: r.turn.ID, Summary: text, FirstKeptSeq: t.entries[cut].Seq, TokensBefore: size(all)}
 	by := model.Ref{Endpoint: answer.Message.Provider, Model: answer.Message.Model}
 	s = summary{c.Summary, by.String(), entry.NewDraft(id, r.turn.Bot, c)}
 	if entry.Check(s.draft, entry.Server) != nil {

@@ -51,13 +51,13 @@ func (r *run) runCalls(ctx context.Context, calls []call) (asking bool, err erro
 	defer cancel()
 	var group sync.WaitGroup
 	var waits atomic.Bool
-	places := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, atOnce)
 	errs := make(chan error, len(calls))
 	for _, c := range calls {
 		group.Go(func() {
 			select {
-			case places <- struct{}{}:
-				defer func() { <-places }()
+			case slots <- struct{}{}:
+				defer func() { <-slots }()
 			case <-ctx.Done():
 				errs <- ctx.Err()
 				return
