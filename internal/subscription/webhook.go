@@ -34,14 +34,14 @@ type StreamState struct {
 
 // StreamStates returns links as clients see them.
 func StreamStates(links []Link) []StreamState {
-	places := make([]StreamState, len(links))
+	states := make([]StreamState, len(links))
 	for i, l := range links {
-		places[i] = StreamState{l.Stream, "glob", stream.Offset(l.Acked), stream.Offset(l.Tail), l.Tail > l.Acked}
+		states[i] = StreamState{l.Stream, "glob", stream.Offset(l.Acked), stream.Offset(l.Tail), l.Tail > l.Acked}
 		if l.Explicit {
-			places[i].Kind = "explicit"
+			states[i].Kind = "explicit"
 		}
 	}
-	return places
+	return states
 }
 
 // webhookBody is the JSON body of a call to a webhook.
