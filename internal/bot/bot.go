@@ -41,7 +41,7 @@ type Bot struct {
 	ID, House string
 	// Handle is how people mention it, without the @. Name is how pages show it.
 	Handle, Name string
-	// Runtime does its work: [InServer], or a coding agent in a sandbox, such as "pi".
+	// Runtime is the program that does its work: [InServer], or a coding agent in a sandbox, such as "pi".
 	Runtime string
 	// Instructions are its instructions for each turn. A [Roster] leaves them out.
 	Instructions string

@@ -64,7 +64,7 @@ func (b *Bots) Create(ctx context.Context, scope db.Scope, d Draft) (made Bot, e
 }
 
 // CreateDefaultsTx creates the bots of a new house, @arbe and those of [Coding], in the transaction that creates the house.
-// It records nothing, because this is part of the house's creation.
+// It writes no entries, because the bots are part of the house's creation.
 func (b *Bots) CreateDefaultsTx(ctx context.Context, tx pgx.Tx, scope db.Scope) error {
 	_, err := b.createTx(ctx, tx, scope, Draft{Handle: DefaultHandle, Name: DefaultHandle, Instructions: DefaultInstructions})
 	for _, d := range Coding {

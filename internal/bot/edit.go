@@ -68,7 +68,7 @@ func (b *Bots) lockTx(ctx context.Context, tx pgx.Tx, house, id string) (Bot, er
 	return b.found(ctx, tx, r.Bot, r.Name, r.Runtime, err)
 }
 
-// apply returns the bot after a change, and lists the differences in words.
+// apply returns the bot after a change, and the names of the changed fields.
 func (m Bot) apply(c Change, maxima Limits) (now Bot, what []string, err error) {
 	now = m
 	if c.Handle != nil {
@@ -113,8 +113,8 @@ func (b *Bots) updateTx(ctx context.Context, tx pgx.Tx, was, now Bot) error {
 	if err != nil {
 		return err
 	}
-	// Write this row even if only the name changes, which is in another row, so that updated_at and the bot's watchers
-	// notice.
+	// Write this row even if only the name changes, which is in another row: it updates updated_at and notifies the bot's
+	// watchers.
 	err = b.q.UpdateBot(ctx, tx, query.UpdateBotParams{HouseID: now.House, AgentID: now.ID, Handle: now.Handle, Instructions: now.Instructions,
 		Model: now.Model, Think: string(now.Think), Tools: now.Tools, Ask: now.Ask, Limits: limits})
 	if err != nil || was.Name == now.Name {

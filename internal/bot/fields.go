@@ -49,7 +49,7 @@ func CleanTools(field string, tools []string) ([]string, error) {
 	return clean, nil
 }
 
-// set sets a field unless the new value is nil.
+// set sets a field unless to is nil.
 func set[T any](field, to *T) {
 	if to != nil {
 		*field = *to
