@@ -9,7 +9,7 @@ import (
 // maxAnswer limits an answer of the provider, in bytes.
 const maxAnswer = 1 << 20
 
-// limited is a transport whose answers have a greatest size.
+// limited is a transport that limits the size of answers.
 type limited struct{ http.RoundTripper }
 
 // RoundTrip makes a request. Reading more of its answer than [maxAnswer] is an error.

@@ -35,7 +35,7 @@ const (
 	attemptTTL = 10 * time.Minute
 	// patience limits all requests to the provider for one step of a login.
 	patience = 15 * time.Second
-	// knownFor is how long the description of the provider is used.
+	// knownFor is how long the description of the provider is reused.
 	knownFor = time.Hour
 	// skew is how far the provider's clock may be from ours.
 	skew = time.Minute
@@ -55,15 +55,15 @@ type Provider struct {
 	since time.Time
 }
 
-// description is what the provider says about itself.
+// description is the provider's description of itself.
 type description struct {
 	provider *oidc.Provider
 	endpoint oauth2.Endpoint
 	verifier *oidc.IDTokenVerifier
 }
 
-// New returns the provider of a configuration, or nil if it names none. It makes no request, so that a provider that does not
-// answer delays no start.
+// New returns the provider of a configuration, or nil if it names none. It makes no request, so a provider that does not
+// answer does not delay the start.
 func New(c Config) *Provider {
 	if c.Issuer == "" {
 		return nil
@@ -73,7 +73,7 @@ func New(c Config) *Provider {
 	}
 	return &Provider{cfg: c, slots: make(chan struct{}, maxAtOnce), client: &http.Client{
 		Transport: limited{http.DefaultTransport}, Timeout: patience,
-		// The requests carry the client's secret and codes, which belong to nobody else.
+		// Requests carry the client's secret and codes, which nobody else may get.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("the login provider redirects") },
 	}}
 }
