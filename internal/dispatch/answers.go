@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// Answerer is a bot, and what a message would mean for it if it were said now.
+// Answerer is a bot, and its reaction to a message if somebody said it now.
 type Answerer struct {
 	Bot bot.Bot
 	policy.Decision
@@ -68,7 +68,7 @@ func (d *Dispatcher) Answerers(ctx context.Context, by Speaker, threadID string,
 	return list, nil
 }
 
-// placeOf returns a thread as a decision sees it, and what its bots are doing.
+// placeOf returns the facts about a thread that decisions use, and the activity of its bots.
 func (d *Dispatcher) placeOf(ctx context.Context, scope db.Scope, threadID string) (n *News, active map[string]turn.State, err error) {
 	var at query.PlaceRow
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {

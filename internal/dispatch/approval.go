@@ -19,7 +19,7 @@ func (d *Dispatcher) parkTurnTx(ctx context.Context, tx pgx.Tx, t turn.Turn) err
 	return d.Jobs.ReplaceTx(ctx, tx, turnArgs{t.House, t.Thread, t.ID}, "turn", t.ID, t.Due)
 }
 
-// Answer records the answer of the scope's agent to a bot that asks for approval, and lets the bot continue. Errors: those of
+// Answer records the answer of the scope's agent to a request for approval, and lets the bot continue. Errors: those of
 // [approval.AnswerTx], and [fault.Precondition] if the thread is closed.
 func (d *Dispatcher) Answer(ctx context.Context, scope db.Scope, a approval.Answer) (answered approval.Approval, err error) {
 	asked, err := d.Approval(ctx, scope, a.Approval)
@@ -48,7 +48,7 @@ func (d *Dispatcher) Answer(ctx context.Context, scope db.Scope, a approval.Answ
 	return answered, err
 }
 
-// runs reports whether bots work in a thread with this status.
+// runs reports whether bots may work in a thread with this status.
 func runs(s thread.Status) bool {
 	return s == thread.Open || s == thread.Idle || s == thread.Running
 }

@@ -33,7 +33,7 @@ const (
 	newFileMode = fs.FileMode(0o644)
 )
 
-// box is a thread's sandbox as the file tools use it.
+// box gives the file tools access to a thread's sandbox.
 type box struct {
 	sandbox.Handle
 	// redactor removes the secrets that the sandbox's commands receive: a command may have written one into a file.
@@ -121,7 +121,7 @@ func (w *beginningOf) Write(p []byte) (int, error) {
 type boxFile struct {
 	// asked is the requested path, and path what it resolves to, both absolute.
 	asked, path string
-	// exists reports whether there is anything at path, and kind says what it is.
+	// exists reports whether something is at path, and kind says what.
 	exists bool
 	kind   string
 	mode   fs.FileMode
@@ -225,7 +225,8 @@ func (b box) download(ctx context.Context, name string, most int64) (content []b
 }
 
 const (
-	// instructionsFile tells how to work in a workspace. maxInstructions limits how much of it a bot reads, in bytes.
+	// instructionsFile has the instructions for work in a workspace. maxInstructions limits how much of it a bot reads, in
+	// bytes.
 	instructionsFile = sandbox.Workspace + "/AGENTS.md"
 	maxInstructions  = 16 << 10
 )

@@ -141,7 +141,7 @@ func (a *asking) ask(ctx context.Context, tx pgx.Tx, c *chooser, bots []bot.Bot)
 	return a.outcome, err
 }
 
-// begin reads what the bots are doing in the thread, and what the triggers may cause.
+// begin reads the activity of the thread's bots, and how much more work may follow from the triggers.
 func (a *asking) begin(ctx context.Context, tx pgx.Tx, c *chooser, bots []bot.Bot) error {
 	state, err := turn.StateTx(ctx, tx, a.news.House, a.news.Thread)
 	if err != nil {
@@ -169,7 +169,7 @@ func (a *asking) decide(ctx context.Context, tx pgx.Tx, t *trigger, d policy.Dec
 		House: a.news.House, Thread: a.news.Thread, Bot: d.Bot, Entry: t.entry.ID, Seq: t.entry.Seq, Reason: string(d.Reason), Policy: d.Policy,
 		Chain: t.Chain, Tools: d.Tools, Root: t.root,
 	}
-	if t.AuthorKind == policy.Human { // bots have no say in how hard others think
+	if t.AuthorKind == policy.Human { // only people decide how hard bots think
 		r.Think = t.think
 	}
 	s := a.states[d.Bot]

@@ -19,13 +19,13 @@ import (
 type chooser struct {
 	db      *db.DB
 	rosters Rosters
-	// mentions tells people that a chat mentions them; nil tells nobody.
+	// mentions notifies people that a chat mentions them; nil notifies nobody.
 	mentions Mentions
 	limits   jobs.Limits
 	roots    turn.RootLimits
 	// said requests the next run of a driven thread; see [run.Runs.SaidTx].
 	said func(ctx context.Context, tx pgx.Tx, thread string, seq int64) error
-	// begin records the bot with which a thread begins; see [thread.Threads.BeginWithTx].
+	// begin records the bot that answers in a thread by its first message; see [thread.Threads.BeginWithTx].
 	begin func(ctx context.Context, tx pgx.Tx, thread, bot string) error
 
 	mu   sync.Mutex
@@ -37,7 +37,7 @@ type Rosters interface {
 	RosterTx(ctx context.Context, tx pgx.Tx, house string) (bot.Roster, error)
 }
 
-// Mentions tells people that they were mentioned; see [inbox.Inboxes].
+// Mentions notifies people who were mentioned; see [inbox.Inboxes].
 type Mentions interface {
 	PeopleTx(ctx context.Context, tx pgx.Tx, house string, taken []string) ([]inbox.Person, error)
 	MentionTx(ctx context.Context, tx pgx.Tx, thread string, people []string, seq int64) error

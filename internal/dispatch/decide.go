@@ -37,7 +37,7 @@ func (c *decider) start(ctx context.Context) error {
 }
 
 // Closing decides the remaining entries, and indexes them if that takes only a moment. If none is left, it also removes this
-// server's row, so that no other server checks all cursors on its account.
+// server's row, so that no other server checks all cursors because of it.
 func (c *decider) Closing(pending bool) {
 	close(c.closing)
 	<-c.done

@@ -11,15 +11,16 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// Decisions reports how far a thread's entries have been decided, and which turns still wait.
+// Decisions says up to which entry a thread has been decided, and which turns still wait.
 type Decisions struct {
 	// Upto is the position of the last entry that was decided.
 	Upto int64
-	// Delayed are the turns that wait in case someone else speaks first. The log has no entry about them.
+	// Delayed are the turns that wait in case somebody else speaks first. The log has no entries about them.
 	Delayed []turn.Turn
 }
 
-// Decisions returns what has been decided in a thread. A log that is read after this call has the results of those decisions.
+// Decisions returns the state of decisions about a thread. If the caller reads the log after this call, it has the results
+// of those decisions.
 func (d *Dispatcher) Decisions(ctx context.Context, scope db.Scope, threadID string) (s Decisions, err error) {
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
 		s = Decisions{}

@@ -38,7 +38,7 @@ const (
 	// decideHouses limits the houses for which a server decides concurrently. decideAtOnce limits the concurrent commits of a
 	// house's decisions with work, each of which waits for the database.
 	decideHouses, decideAtOnce = 8, 4
-	// decideLast is how long a stopping server goes on deciding. It is short, because other servers decide the rest.
+	// decideLast is how long a stopping server continues to decide. It is short, because other servers decide the rest.
 	decideLast = 5 * time.Second
 )
 
@@ -102,7 +102,7 @@ type News struct {
 	// Driver is the bot that drives the thread; empty for a chat.
 	Driver string
 	// Answering is the bot, if any, that answers in the thread without being mentioned. Settled reports that the first
-	// message, or a person, has decided that.
+	// message, or a person, has chosen the bot or none.
 	Answering string
 	Settled   bool
 	// People are the members who see the thread in their lists; empty if the whole house sees it.
@@ -129,8 +129,7 @@ func (n *News) Entries(ctx context.Context) ([]entry.Entry, error) {
 }
 
 // Chats returns the next chats, in the order of the log. Unless handles is nil, it skips chats that cannot mention any of
-// them. Skipping a chat costs about a hundredth of returning it, so a long log of output or of other people's talk delays
-// nobody.
+// them. Skipping a chat costs about a hundredth of returning it, so a long log of other entries or chats delays nobody.
 func (n *News) Chats(ctx context.Context, handles []string) ([]entry.Entry, error) {
 	var rows []query.ChatsRow
 	err := n.decider.db.In(ctx, db.Scope{House: n.House}, func(tx pgx.Tx) (err error) {
@@ -173,9 +172,9 @@ func (n *News) authorOf(ctx context.Context, id string) (string, error) {
 	return e.Author, err
 }
 
-// Selector returns the work that new entries ask for, or nil if they ask for none, which is the usual case. It must be quick,
-// because the entries of all threads wait for it. It must have no side effects, because it may be called again for the same
-// entries, also by another server. If it fails, it is retried a second later, without delaying other threads.
+// Selector returns the work that new entries ask for, or nil for none, the usual case. It must be quick, because the entries
+// of all threads wait for it. It must have no side effects, because it may be called again for the same entries, also by
+// another server. If it fails, it is retried a second later, without delaying other threads.
 type Selector func(context.Context, *News) (Work, error)
 
 // Work determines what new entries ask for, in the transaction that records the decision. For each entry, exactly one result

@@ -1,16 +1,16 @@
-// Package dispatch turns what is said into work.
+// Package dispatch turns messages into work.
 //
-// One operation writes chats and commands ([Dispatcher.Say], say.go). Every entry of a thread, however it came into the log,
-// is decided exactly once: which work does it ask for (decide.go)? A cursor per thread records which entries are decided. The
-// alternative, a row per entry that the append inserts and the decision deletes, would cost every append two writes and need
-// one decision per entry in a burst. A cursor costs appends nothing, and one update decides all entries since the last one.
-// Its price is that no index lists the threads that a killed server left undecided: finding them means checking all cursors,
-// at about 5 µs per thread.
+// One operation writes chats and commands ([Dispatcher.Say], say.go). For every entry of a thread, however it came into the
+// log, a server decides exactly once which work it asks for (decide.go). A cursor per thread records which entries are
+// decided. The alternative, a row per entry that the append inserts and the decision deletes, would cost every append two
+// writes and need one decision per entry in a burst. A cursor costs appends nothing, and one update decides all entries
+// since the last one. In return, no index lists the threads that a killed server left undecided: to find them, servers
+// check all cursors, at about 5 µs per thread.
 //
 // An entry may ask for the turns of bots (choose.go, trigger.go), which are jobs (turns.go). Tools act on behalf of the bots
 // that call them (tools.go). Package command runs commands, for people and for bots.
 //
-// A second cursor tracks which decided entries are searchable (index.go), so that no decision waits for indexing.
+// A second cursor records which decided entries are searchable (index.go), so that decisions do not wait for indexing.
 package dispatch
 
 import (
@@ -62,7 +62,7 @@ type Config struct {
 	Bots turn.Config
 	// Rosters returns the bots of houses, whose policies decide which chats begin turns. Defaults to nil: no chat does.
 	Rosters Rosters
-	// Mentions tells people that a chat mentions them. Defaults to nil, which tells nobody.
+	// Mentions notifies people that a chat mentions them. Defaults to nil, which notifies nobody.
 	Mentions Mentions
 	// Runs configures the runs of coding agents. DB, Log, Threads, Boxes, Logger, Jobs, Secrets, Artifacts and Wake are set
 	// by the dispatcher. Defaults to the zero value: there are no coding agents.
@@ -90,7 +90,7 @@ type Dispatcher struct {
 	Jobs     *jobs.Jobs
 	Commands *command.Commands
 	Runs     *run.Runs
-	// Retention deletes what houses do not keep.
+	// Retention deletes the threads and artifacts that houses no longer keep.
 	Retention *retention.Retention
 
 	db      *db.DB

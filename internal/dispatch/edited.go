@@ -70,7 +70,7 @@ func (r *revising) askTx(ctx context.Context, tx pgx.Tx, th thread.Thread, asks 
 	return err
 }
 
-// triggerOf returns the trigger of a message, or nil if it asks nobody. It does not find out to whom the message replies.
+// triggerOf returns the trigger of a message, or nil if it asks nobody. It leaves out to whom the message replies.
 func (r *revising) triggerOf(message entry.Entry) *trigger {
 	t := triggerOf(r.news, message)
 	if t == nil {

@@ -24,7 +24,7 @@ type files struct {
 	kept  map[fileKey]*list.Element // of a fitted
 	order list.List                 // most recently used first
 	bytes int
-	// busy holds, for each house whose images are being resized, a lock and the number of calls that use it.
+	// busy holds, for each house with an image being resized, a lock and the number of calls that use it.
 	busy map[string]*slot
 }
 

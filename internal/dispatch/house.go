@@ -31,7 +31,7 @@ func (deleteHouseArgs) Kind() string { return "delete_house" }
 const threadsAtOnce = 100
 
 // deleteHouse deletes the threads of a house, which ends what runs in them, then its sandboxes, and then the rest in one
-// transaction. Whatever fails is tried again, with increasing pauses, and goes on where it stopped.
+// transaction. After a failure, the job is retried with increasing pauses, and continues where it stopped.
 func (d *Dispatcher) deleteHouse(ctx context.Context, job *jobs.Job[deleteHouseArgs]) error {
 	scope := db.Scope{House: job.Args.House}
 	for {

@@ -28,7 +28,7 @@ const (
 	indexPause, indexIdle = 20 * time.Millisecond, 2
 	// indexAgain is the pause before the indexer retries what failed, or what another server was working on.
 	indexAgain = time.Second
-	// indexLast limits how long a stopping server goes on indexing. It is short, because other servers continue.
+	// indexLast is how long a stopping server continues to index. It is short, because other servers continue.
 	indexLast = time.Second
 )
 

@@ -37,7 +37,7 @@ type LogsUsed struct{ Entries, Bytes int64 }
 // only the quota of the house limits.
 type MemberLogs struct{ Bytes, Most int64 }
 
-// logSizes measures logs, and knows the sizes of those of houses. It is safe for concurrent use.
+// logSizes measures logs, and caches the total sizes of houses' logs. It is safe for concurrent use.
 type logSizes struct {
 	db     *db.DB
 	logger *slog.Logger
@@ -82,8 +82,8 @@ func (s *logSizes) run(ctx context.Context) {
 	}
 }
 
-// measure measures the logs that have grown. After an error, those that are left are measured the next time. If the server
-// is killed before, they are measured after their next entry.
+// measure measures the logs that have grown. After an error, it measures the remaining logs the next time. If the server
+// is killed before that, they are measured after their next entry.
 func (s *logSizes) measure(ctx context.Context) error {
 	s.mu.Lock()
 	ids := slices.Collect(maps.Keys(s.grown))
@@ -178,7 +178,7 @@ func (s *logSizes) mayGrow(ctx context.Context, scope db.Scope) error {
 		"the logs of this house have reached their quota of %d MiB", s.quota>>20).WithReason(fault.LimitReached)
 }
 
-// Logs returns the size of the logs of a house, and the most bytes that they may have before nothing more can be said.
+// Logs returns the size of a house's logs, and the number of bytes at which nothing new can be said.
 func (d *Dispatcher) Logs(ctx context.Context, scope db.Scope) (used LogsUsed, most int64, err error) {
 	used, err = d.logs.used(ctx, scope.House)
 	return used, d.logs.quota, err
@@ -200,9 +200,9 @@ func (d *Dispatcher) LogBytes(ctx context.Context) (all, most, member int64, err
 	return all, most, member, err
 }
 
-// MayGrow returns a [fault.Exhausted] if the logs of the scope's house, or what its agent wrote of them, have reached their quota. Whatever asks to write
-// something new calls it. What the server and running work write is not refused, because work that has begun must be able
-// to end.
+// MayGrow returns a [fault.Exhausted] if the logs of the scope's house, or what its agent wrote of them, have reached their
+// quota. Every operation that begins something new calls it. Entries of the server and of work in progress are not refused,
+// because work that has begun must be able to end.
 func (d *Dispatcher) MayGrow(ctx context.Context, scope db.Scope) error {
 	return d.logs.mayGrow(ctx, scope)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// This file shows people the working tree of a thread's sandbox: its folders, its files and its changes. It never builds or starts
-// a sandbox. The programs that it runs are the sandbox's, so whatever they print may be a lie, and everything is limited.
+// This file shows people the working tree of a thread's sandbox: its folders, its files and its changes. It never builds or
+// starts a sandbox. It runs the sandbox's own programs, whose output may be false, so everything is limited.
 
 const (
 	// lookTime limits the listing of a folder or the comparison with the repository, and sendTime also the sending of a file.
@@ -55,11 +55,11 @@ type ListedFile struct {
 	ChangedAt time.Time
 }
 
-// Listing is what is at a path of a working tree.
+// Listing describes what is at a path of a working tree.
 type Listing struct {
 	// Path is where the path leads, relative to the working tree; "." is the tree itself.
 	Path string
-	// Kind is what is there, after links. Size is its size in bytes.
+	// Kind is the kind of file at the path, after following links. Size is its size in bytes.
 	Kind FileKind
 	Size int64
 	// Files are the files of a folder: folders first, then by name. More means that there are others.

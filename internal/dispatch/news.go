@@ -15,11 +15,12 @@ const (
 	idlePause = time.Second
 	// newsMost limits the threads in one round of decisions, and houseNewsMost those of one house.
 	newsMost, houseNewsMost = 1000, 64
-	// Deciding leaves the machine time for other work. Each house has credit. Choosing the work of a thread costs threadCost,
-	// plus entryCost for each of its entries, which is about what it takes on an otherwise idle machine. A house earns one
-	// unit of credit per newsPace of time, up to newsCredit. A house in debt waits until it has earned the debt back, but at
-	// most idlePause. If it has more entries, it waits at most as long as its last decisions cost. So a question in a quiet
-	// house is decided at once, entries that come fast are decided in batches, and each house pays only for itself.
+	// These keep deciding from using up the machine's time. Each house has credit. Choosing the work of a thread costs
+	// threadCost, plus entryCost for each of its entries, which is about what it takes on an otherwise idle machine. A house
+	// earns one unit of credit per newsPace of time, up to newsCredit. A house in debt waits until it has earned the debt
+	// back, but at most idlePause. If it has more entries, it waits at most as long as its last decisions cost. So a question
+	// in a quiet house is decided at once, entries that come fast are decided in batches, and each house pays only for
+	// itself.
 	threadCost, entryCost = 500 * time.Microsecond, 2 * time.Microsecond
 	newsPace, newsCredit  = 20, 100 * time.Millisecond
 )

@@ -17,8 +17,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// This file decides which turns may join the queue. Which queued turn runs next is decided in fair.go, and what it may cost
-// in package turn.
+// This file decides which turns may join the queue. Package jobs decides which queued turn runs next (fair.go), and package
+// turn how much it may cost.
 
 // admission admits the turns that a thread's new entries ask for. It enforces the limits on what follows from one entry of a
 // person, and on how many turns may wait. Threads are decided concurrently, so a few more turns than the limit may wait.

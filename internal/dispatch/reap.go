@@ -46,9 +46,9 @@ func (d *Dispatcher) DeleteThreadTx(ctx context.Context, tx pgx.Tx, scope db.Sco
 	return nil
 }
 
-// DestroySandbox is [sandbox.Reaper.Destroy] or, with discard, [sandbox.Reaper.Discard]. A sandbox on another machine is
-// destroyed by that machine's servers. Commands and turns that were waiting for that machine may then run anywhere, because
-// the sandbox that bound them to it is dead.
+// DestroySandbox is [sandbox.Reaper.Destroy] or, with discard, [sandbox.Reaper.Discard]. For a sandbox on another machine,
+// that machine's servers do it. Commands and turns that were waiting for that machine may then run anywhere, because the
+// sandbox that bound them to it is dead.
 func (d *Dispatcher) DestroySandbox(ctx context.Context, scope db.Scope, id string, discard bool) (sandbox.Sandbox, error) {
 	destroy := d.boxes.Destroy
 	if discard {

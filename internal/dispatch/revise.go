@@ -32,13 +32,13 @@ var errUndecided = errors.New("the server has not decided yet about the message"
 
 // Revise edits or deletes the speaker's last message in a thread. It returns the message as it was said, and its new state.
 //
-// Revise first waits until it is decided which bots the message asks. A bot whose turn has not begun reads the new text. A bot
-// that is answering receives the edit like any other message that arrives meanwhile. A bot that has answered is not asked
-// again: the edit only changes the text of the message. An edit asks a bot that it mentions, that the text did not mention
-// before, and that was never asked about the message.
+// Revise first waits for the decision about which bots the message asks. A bot whose turn has not begun reads the new text.
+// A bot that is answering receives the edit like any other message that arrives meanwhile. A bot that has answered is not
+// asked again: the edit only changes the text of the message. An edit asks a bot that it mentions, that the text did not
+// mention before, and that was never asked about the message.
 //
-// A deleted message asks nobody. It is taken back from delayed turns, and one that nothing else asks for does not begin; its
-// thread says why. A message cannot be deleted while a turn that has begun answers it. Deleting a message deletes the
+// A deleted message asks nobody. Revise removes it from delayed turns; a turn that nothing else asks for does not begin, and
+// the thread says why. A message cannot be deleted while a turn that has begun answers it. Deleting a message deletes the
 // summaries that may include it, and the name that the thread took from it.
 //
 // People whom only the new text mentions are notified, and the notices of people whom no text mentions any more are removed.

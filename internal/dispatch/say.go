@@ -133,7 +133,7 @@ func (d *Dispatcher) SayAll(ctx context.Context, by Speaker, threadID string, w 
 	return done, err
 }
 
-// saying is what a speaker means to say.
+// saying is the interpretation of a speaker's messages.
 type saying struct {
 	by     Speaker
 	thread string

@@ -5,8 +5,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/setting"
 )
 
-// Limits limits the work of each thread, of each house, and of all houses of one person. Commands beyond the limit on waiting
-// are refused. Turns of bots beyond it do not begin, and an entry in the thread says so.
+// Limits restrict the work of each thread, of each house, and of all houses of one person. Commands beyond the limit on
+// waiting are refused. Turns of bots beyond it do not begin, and an entry in the thread says so.
 //
 // PersonRunning and PersonWaiting default to twice a house's limit, except PersonRunning of turns, which defaults to a
 // house's limit. The defaults of the other fields are in [LimitSettings].
@@ -17,7 +17,7 @@ func (l Limits) withDefaults() Limits {
 	byDefault := setting.Defaults(LimitSettings())
 	for _, of := range []struct {
 		limits, defaults *jobs.Limits
-		running          int // by how much a person may exceed a house
+		running          int // the factor by which a person's limit exceeds a house's
 	}{{&l.Commands, &byDefault.Commands, 2}, {&l.Turns, &byDefault.Turns, 1}, {&l.Runs, &byDefault.Runs, 2}} {
 		of.defaults.PersonRunning, of.defaults.PersonWaiting = 0, 0
 		*of.limits = of.limits.Or(*of.defaults)

@@ -9,8 +9,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// Tools returns the tools that a bot of the scope's house can have, or those of every bot of the house if bot is empty. Today
-// all bots can have the same. A tool acts for its bot, and sees what the bot's house has.
+// Tools returns the tools that a bot of the scope's house can have, or those of every bot of the house if bot is empty.
+// Today all bots can have the same tools. A tool acts for its bot, and sees everything in the bot's house.
 func (d *Dispatcher) Tools(_ context.Context, _ db.Scope, _ string) ([]turn.Tool, error) {
 	return d.tools, nil
 }

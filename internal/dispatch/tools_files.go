@@ -187,8 +187,8 @@ func tooLarge(name string) error {
 	return fault.Newf(fault.Exhausted, "change it with run_command", "%s is or becomes larger than the %d MiB that this tool changes", name, maxFileEdited>>20)
 }
 
-// changeFile replaces a file's content by what change returns for it, and keeps its mode. what describes the change in words.
-// A repeated call recognizes by its id what it did, and does not do it again.
+// changeFile replaces a file's content by the result of change, and keeps its mode. what describes the change in words. A
+// repeated call recognizes its first attempt by its id, and does not change the file again.
 func (d *Dispatcher) changeFile(ctx context.Context, c turn.Call, name string, change func(f boxFile, old []byte) (text, what string, err error)) (result turn.Result, err error) {
 	err = d.inBox(ctx, c, func(ctx context.Context, b box) error {
 		f, err := b.locate(ctx, name)

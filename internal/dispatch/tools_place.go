@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// settingOf returns what a bot knows about a thread. It starts no sandbox.
+// settingOf describes a thread to a bot. It starts no sandbox.
 func (d *Dispatcher) settingOf(ctx context.Context, scope db.Scope, threadID string) (turn.Setting, error) {
 	th, err := d.threads.Get(ctx, scope, threadID)
 	if err != nil {

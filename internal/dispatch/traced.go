@@ -15,9 +15,9 @@ import (
 // more than arrive between two decisions.
 const saidMost = 4096
 
-// saidIn remembers the spans in which entries were said, until the decider, which works outside of any request, decides what
-// they ask for. The same server decides them, unless it is killed before; then the work begins a trace of its own. A log
-// has no room for this, and no reader of a thread has a use for it.
+// saidIn remembers the spans in which entries were said until the decider, which works outside of requests, decides about
+// them. Usually the same server decides; if it is killed before, the work begins a new trace. The log does not store spans,
+// because readers of a thread have no use for them.
 type saidIn struct {
 	tracer *trace.Tracer
 	by     *lru.Cache[saidKey, trace.Parent]
@@ -55,7 +55,7 @@ func (s *saidIn) note(ctx context.Context, to stream.Ref, drafts []entry.Draft) 
 	}
 }
 
-// decide begins the span of what an entry asks for, if it was said in a trace.
+// decide begins the span of the work that an entry asks for, if the entry was said in a trace.
 func (s *saidIn) decide(ctx context.Context, in stream.Ref, entry string) (context.Context, trace.Span) {
 	if s == nil {
 		return ctx, trace.Span{}

@@ -19,7 +19,7 @@ import (
 // stillAsking limits the messages that are read to find another reason for a delayed turn.
 const stillAsking = 100
 
-// takeBackTx removes a message that is deleted from what bots know and are to answer, and from the thread's title.
+// takeBackTx removes a deleted message from the summaries and turns of bots, and from the thread's title.
 func (r *revising) takeBackTx(ctx context.Context, tx pgx.Tx, th thread.Thread, message entry.Entry, became entrystate.State, delayed []turn.Turn) error {
 	if err := turn.ForgetTx(ctx, tx, th.House, th.ID, message.Seq); err != nil {
 		return err
@@ -32,8 +32,8 @@ func (r *revising) takeBackTx(ctx context.Context, tx pgx.Tx, th thread.Thread, 
 	return r.untitleTx(ctx, tx, th, message, became)
 }
 
-// withdrawTx takes the deleted message back from a delayed turn. If the message was what made the turn certain to begin, the
-// messages that remain decide whether it still is.
+// withdrawTx takes the deleted message back from a delayed turn. If the turn was certain to begin because of this message,
+// the remaining messages decide whether it still is.
 func (r *revising) withdrawTx(ctx context.Context, tx pgx.Tx, th thread.Thread, t turn.Turn, message entry.Entry, became entrystate.State) error {
 	var rest []turn.Question
 	stays := false
