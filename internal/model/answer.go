@@ -131,7 +131,7 @@ func (s *stream) think(key, text string) error {
 	return s.write("think"+key, entry.PiThinkingBlock, Delta{Kind: ThinkingDelta, Text: text})
 }
 
-// prove adds to a provider's proof of thinking. Redacted thinking consists only of its proof.
+// prove adds to the provider's proof of thinking. Redacted thinking has only a proof.
 func (s *stream) prove(key, proof string, redacted bool) error {
 	if proof == "" {
 		return nil
@@ -168,7 +168,7 @@ func (s *stream) call(key, id, name string) error {
 	return err
 }
 
-// argue adds to the arguments of a call.
+// argue adds a piece to the arguments of a call.
 func (s *stream) argue(key, text string) error {
 	if _, begun := s.open["call"+key]; !begun || text == "" {
 		return nil

@@ -121,8 +121,8 @@ func deep(text string) bool {
 }
 
 // collect collects the reasons at the leaves of a result, whose locations are relative to the results above. Results
-// above the leaves only say that something below is wrong, except for missing properties, which look like a wrong null
-// below.
+// above the leaves only say that something below is wrong, except for missing properties: below, these look like a
+// wrong null.
 func collect(r *jsonschema.EvaluationResult, where string, why *[]string) {
 	if r.IsValid() {
 		return
@@ -252,7 +252,7 @@ func (i *inliner) inlined(node any, depth int) any {
 	return node
 }
 
-// Tool is what a model may call.
+// Tool is a tool that a model may call.
 type Tool struct {
 	Name        string
 	Description string

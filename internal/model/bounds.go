@@ -30,7 +30,7 @@ const (
 	quietEvents, eventsEach = 16 << 10, 1
 )
 
-// allowance is what a server may use without progress.
+// allowance is how much a server may send without progress.
 type allowance struct{ left, most, each float64 }
 
 func allow(most, each float64) allowance { return allowance{most, most, each} }

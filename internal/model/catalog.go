@@ -14,7 +14,7 @@ import (
 // DefaultContextWindow is the assumed context window of a model that is not in the catalog, in tokens.
 const DefaultContextWindow = 32_000
 
-// Info is what is known about a model.
+// Info describes a model.
 type Info struct {
 	// Known reports whether the catalog has the model. If not, ContextWindow is a guess and the rest is empty.
 	Known bool
@@ -31,7 +31,7 @@ type Info struct {
 	levels []string // its levels of thinking, lowest first; empty if it takes a number, or if they are unknown
 }
 
-// catalogued is what the catalog knows about a provider. The names in JSON are catwalk's.
+// catalogued is the catalog's part about a provider. The names in JSON are catwalk's.
 type catalogued struct {
 	Large  string       `json:"default_large_model_id"`
 	Small  string       `json:"default_small_model_id"`
@@ -75,8 +75,8 @@ var catalog = sync.OnceValue(func() (providers map[Provider]catalogued) {
 // dated is the end of an id that pins a version of a model.
 var dated = lazyregexp.New(`-(20\d{6}|20\d\d-\d\d-\d\d|latest)$`)
 
-// Lookup returns what the embedded catalog knows about a model. It makes no requests. An id that pins a version is
-// found under the id without it, and the reverse.
+// Lookup describes a model by the embedded catalog. It makes no requests. An id that pins a version is found under the
+// id without it, and the reverse.
 func Lookup(p Provider, id string) Info {
 	if p == Ollama { // runs on the operator's machine and bills nothing
 		return Info{ContextWindow: DefaultContextWindow, Price: &Price{}}

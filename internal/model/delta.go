@@ -35,8 +35,8 @@ type Answer struct {
 	// Message is the answer in pi's shape. All its calls are complete: their arguments are JSON of at most 100 levels,
 	// or a JSON string with what the model wrote instead. Run them only if its StopReason is [entry.PiToolUse].
 	Message entry.PiAssistant
-	// Usage is what the call used. Estimated reports that part of it is a guess, because the call ended before the
-	// provider reported it.
+	// Usage is the call's usage. Estimated reports that part of it is a guess, because the call ended before the provider
+	// reported it.
 	Usage     Usage
 	Estimated bool
 	// Cost is the cost of the call. If the model's price is unknown, CostKnown is false and Cost is 0.
@@ -51,6 +51,6 @@ type Call struct {
 	Outcome string
 	Took    time.Duration
 	Usage   Usage
-	// Cost is 0 if the price of the model is not known.
+	// Cost is 0 if the model's price is unknown.
 	Cost Money
 }

@@ -28,7 +28,7 @@ type Found struct {
 	Problem error
 }
 
-// Environment is what the operator's machine offers.
+// Environment has the endpoints that the operator's machine offers.
 type Environment struct {
 	// Found are the endpoints, preferred first.
 	Found []Found

@@ -18,7 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// Kind is what went wrong with a call.
+// Kind is the kind of failure of a call.
 type Kind string
 
 // The kinds of errors.
@@ -39,15 +39,15 @@ const (
 	Unknown      Kind = "unknown"          // the provider says something else
 )
 
-// Error is why a call failed. It wraps a [fault.Error] with a message and a next step for people, so that [fault.From]
-// finds it. Neither contains the key or the request.
+// Error is the error of a failed call. It wraps a [fault.Error] with a message and a next step for people, so that
+// [fault.From] finds it. Neither contains the key or the request.
 type Error struct {
 	Kind Kind
 	// Status is the HTTP status; 0 if there was no response.
 	Status int
 	// RetryAfter is how long the provider asks to wait before a retry; 0 if it does not.
 	RetryAfter time.Duration
-	// Said is what the provider said, on one line, shortened, without the key; empty if it said nothing. It is untrusted.
+	// Said is the provider's message on one line, shortened, without the key; empty if there is none. It is untrusted.
 	Said string
 
 	permanent bool
@@ -72,7 +72,7 @@ func (e *Error) Passing() bool {
 	return false
 }
 
-// Brief describes a passing error in a few words, such as "overloaded", which follow the name of the provider.
+// Brief describes a passing error in a few words that follow the provider's name, such as "overloaded".
 func (e *Error) Brief() string {
 	said := e.Said
 	brief := "it fails"
@@ -82,7 +82,7 @@ func (e *Error) Brief() string {
 	case Overload:
 		if overload := "overloaded"; e.Status == 503 || e.Status == 529 || strings.Contains(strings.ToLower(said), "overload") {
 			brief = overload
-			if len(said) < 2*len(overload) { // it says nothing more than that
+			if len(said) < 2*len(overload) { // the message says nothing more
 				said = ""
 			}
 		}
@@ -216,7 +216,8 @@ func isEnd(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || strings.Contains(err.Error(), "connection reset")
 }
 
-// reason returns the innermost cause of a network error, without the address and the URL, which say nothing new.
+// reason returns the innermost cause of a network error, without the address and the URL, which the reader already
+// knows.
 func reason(err error) string {
 	var op *net.OpError
 	if errors.As(err, &op) {

@@ -183,7 +183,7 @@ type Bill struct {
 	Stop entry.PiStop
 }
 
-// Bill returns what the call has used so far.
+// Bill returns the usage of the call so far.
 func (f *Forwarded) Bill() Bill {
 	if f.Refusal != nil {
 		return Bill{CostKnown: true} // a refused call costs nothing

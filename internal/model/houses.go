@@ -41,7 +41,7 @@ func NewHouses(d *db.DB, secrets *secret.Secrets, installation *Installation, as
 	return &Houses{db: d, secrets: secrets, installation: installation, q: query.New(), ask: ask, lists: &lists{ask: ask}}
 }
 
-// Models are what a house can use.
+// Models are the models that a house can use.
 type Models struct {
 	// Found are the endpoints: the house's own first, then those of the installation whose names the house does not use
 	// itself.
@@ -87,8 +87,8 @@ func (h *Houses) Keys(ctx context.Context, house string, names ...string) (keys 
 	return keys, nil
 }
 
-// Models returns what a house can use. The result has the keys, for the server's own use. Models asks the database
-// twice and no provider.
+// Models returns the models that a house can use, with the keys, for the server's own use. It makes two queries, and
+// asks no provider.
 func (h *Houses) Models(ctx context.Context, house string) (m Models, err error) {
 	environment, err := h.installation.Environment(ctx)
 	if err != nil {
@@ -192,7 +192,7 @@ func (m *Models) choose(installation Environment) {
 	}
 	if m.Default == (Ref{}) {
 		m.Problem = noModel()
-		// Nothing says which of a server's models is a good one.
+		// Nothing says which of a server's models is good.
 		if slices.ContainsFunc(m.Found, func(f Found) bool { return f.Problem == nil }) {
 			m.Problem = fault.New(fault.Precondition, "this house has not chosen its default model", "choose it under Settings, Models; or run: arbe model default PROVIDER/MODEL").WithReason(fault.NoModel)
 		}

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// probeEvery is how long what the machine offers is assumed to be unchanged. Models may be pulled into an Ollama,
-// or it may be restarted.
+// probeEvery is how long the result of a probe is used. An Ollama may pull further models, or restart.
 const probeEvery = time.Minute
 
-// Installation is what the operator's machine offers, probed from time to time. It is safe for concurrent use.
+// Installation knows the endpoints that the operator's machine offers, which it probes from time to time. It is safe
+// for concurrent use.
 type Installation struct {
 	look func(context.Context) Environment
 

@@ -28,7 +28,7 @@ const (
 // tryTime limits a trial of a key or a server.
 const tryTime = 10 * time.Second
 
-// Listing is what an endpoint says about its models.
+// Listing is an endpoint's list of its models.
 type Listing struct {
 	// Models are the ids, as in a [Ref], in the endpoint's order: at most 2,000, of 64 KiB together.
 	Models []string

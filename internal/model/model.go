@@ -1,11 +1,11 @@
 // Package model makes calls of language models, whatever their provider: one call at a time, streamed.
 //
-// [Client.Stream] asks a model once and returns its answer in pi's shape ([entry.PiAssistant]), with what it used and
-// cost. The loop around it (running the tools that an answer wants, and asking again) belongs to the caller, who can
+// [Client.Stream] asks a model once and returns its answer in pi's shape ([entry.PiAssistant]), with its usage and
+// cost. The loop around it (running the tools that an answer calls, and asking again) belongs to the caller, who can
 // store each step before the next. Stream returns everything that was written, even if a call fails or is stopped.
 //
-// An [Endpoint] says where models are, and has the key to them. The key goes into the request's header at the last
-// moment and into nothing else: no error, log or dump of a request contains it. [FromEnvironment] finds the endpoints of the
+// An [Endpoint] has the address of models and the key for them. The key is added to the request's header at the last moment,
+// and to nothing else: no error, log or dump of a request contains it. [FromEnvironment] finds the endpoints of the
 // operator's machine, [Lookup] knows prices and limits, and [CheckArguments] checks a tool call before it is run.
 //
 // Each [Dialect] is a file with the JSON of its requests and events: messages.go, chat.go, responses.go and gemini.go. A request
@@ -98,10 +98,10 @@ func dialectOf(baseURL string) Dialect {
 	return Chat
 }
 
-// Endpoint is a place that has models, and the key to it.
+// Endpoint is the address of a service with models, and the key for it.
 type Endpoint struct {
 	Provider Provider
-	// Name is what refs call it. Defaults to the provider's name; required for Compatible.
+	// Name is its name in refs. Defaults to the provider's name; required for Compatible.
 	Name string
 	// BaseURL is an http or https address without the dialect's own path: "https://api.openai.com/v1". Defaults to the
 	// provider's own; required for Compatible.
@@ -189,8 +189,8 @@ func isMetadata(ip netip.Addr) bool {
 	return slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// numberHost matches hosts that some resolvers take for IPv4 addresses, such as 2852039166 and 0xa9.0xfe.43518, which
-// would be a second spelling of a refused address. No name ends in a number.
+// numberHost matches hosts that some resolvers read as IPv4 addresses, such as 2852039166 and 0xa9.0xfe.43518. They
+// could spell a refused address differently. No host name ends in a number.
 var numberHost = lazyregexp.New(`(^|\.)([0-9]+|0x[0-9a-f]*)$`)
 
 // Check reports what is wrong with an endpoint, as a [fault.Invalid] that names the field. It contacts nothing: a name

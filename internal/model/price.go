@@ -29,7 +29,7 @@ func (m Money) String() string {
 	return "$" + strconv.FormatFloat(dollars, 'f', decimals, 64)
 }
 
-// Price is what one token costs.
+// Price is the price of one token of each kind.
 type Price struct{ Input, Output, CacheRead, CacheWrite Money }
 
 // Usage counts the tokens of a call. Input does not overlap with the caches, and Output includes thinking.

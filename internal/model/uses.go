@@ -71,7 +71,7 @@ func eachUse(ctx context.Context, tx pgx.Tx, house, chosen string, add func(ref 
 	return err
 }
 
-// Uses returns what uses the models of an endpoint of the scope's house: the default, fallbacks and bots.
+// Uses returns the uses of an endpoint's models in the scope's house: the default, fallbacks and bots.
 func (h *Houses) Uses(ctx context.Context, scope db.Scope, endpoint string) (uses []secret.Use, err error) {
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		chosen, err := h.q.ModelOfHouse(ctx, tx, scope.House)

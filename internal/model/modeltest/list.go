@@ -37,7 +37,7 @@ func (s *Server) accepts(w http.ResponseWriter, r *http.Request, d Dialect) bool
 	return false
 }
 
-// list answers a request for what the server has, in the form of the dialect that its headers and its path show.
+// list answers a request for the server's models, in the dialect of the request's headers and path.
 func (s *Server) list(w http.ResponseWriter, r *http.Request) (is bool) {
 	if r.Method != http.MethodGet {
 		return false

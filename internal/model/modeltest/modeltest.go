@@ -38,7 +38,7 @@ type Server struct {
 	arrived  chan struct{} // closed and replaced at each request
 }
 
-// offer is what a server lists, and which keys it accepts.
+// offer has the models that a server lists, and the keys that it accepts.
 type offer struct {
 	keys   []string // empty if it accepts any key, or none
 	models []string

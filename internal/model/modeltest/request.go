@@ -77,7 +77,7 @@ type Call struct {
 	// ID is chosen by the server if it is empty.
 	ID   string
 	Name string
-	// Arguments is JSON text, or what a model writes instead.
+	// Arguments is JSON text, or the text that a model writes instead.
 	Arguments string
 }
 
