@@ -15,7 +15,7 @@ func newSealer(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// vapidKey derives the key that signs for the server (RFC 8292). Nearly every seed is one itself.
+// vapidKey derives the key with which the server signs (RFC 8292). Nearly every seed is itself a valid key.
 func vapidKey(seed []byte) *ecdh.PrivateKey {
 	for {
 		if key, err := ecdh.P256().NewPrivateKey(seed); err == nil {

@@ -47,7 +47,7 @@ const (
 	lease = 2 * time.Minute
 	// sendTimeout is how long a push service may take to answer.
 	sendTimeout = 10 * time.Second
-	// maxAnswer limits the bytes read of an answer and of its header, because anyone may have written them.
+	// maxAnswer limits the bytes read of a response and of its header, because anybody may have written them.
 	maxAnswer = 16 << 10
 )
 

@@ -43,7 +43,7 @@ type Notification struct {
 	Body  string `json:"body"`
 	// URL is the path of the page that a click opens.
 	URL string `json:"url"`
-	// Tag names what it is about. A notification replaces the one with the same tag.
+	// Tag names the subject. A notification replaces an earlier one with the same tag.
 	Tag string `json:"tag"`
 }
 
