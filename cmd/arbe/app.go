@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/export"
 )
 
-// app is what every verb works with: the person's streams and flags, and the way to the server.
+// app holds what all verbs share: the person's streams and flags, and the way to the server.
 type app struct {
 	in       io.Reader
 	out, err io.Writer
@@ -36,7 +36,7 @@ type app struct {
 	// started is set once a verb runs, because an error before that is a mistake in the command line.
 	started bool
 
-	// unhelped is why help could not be printed as JSON. Cobra takes no error from a function that prints help.
+	// unhelped is the error of printing help as JSON. Cobra's help functions cannot return one.
 	unhelped error
 }
 
@@ -47,7 +47,7 @@ func (a *app) say(format string, args ...any) {
 	}
 }
 
-// show prints one thing: its id with --quiet, its view with --json, otherwise the result of plain.
+// show prints one object: its id with --quiet, its view with --json, otherwise the result of plain.
 func (a *app) show(id string, view any, plain func() string) error {
 	switch {
 	case a.json:
@@ -60,7 +60,7 @@ func (a *app) show(id string, view any, plain func() string) error {
 	return err
 }
 
-// printJSON prints one value of --json, or what --jq makes of it.
+// printJSON prints one value of --json, or the result of --jq for it.
 func (a *app) printJSON(view any) error {
 	if a.filter != nil {
 		return a.filter.print(a.signals.next(), a.out, view)
@@ -110,8 +110,8 @@ func isTerminal(stream any) bool {
 }
 
 // signals handles each Ctrl-C and SIGTERM that the process gets. The first signal ends the verb's context, unless the verb
-// has taken the signals over. The next one ends the process, because the verb then waits for something that does not end with
-// its context. The last signal decides the exit code. A nil *signals never gets any.
+// has taken over the signals. The next one ends the process, because the verb then waits for something that ignores its
+// context. The last signal decides the exit code. A nil *signals never gets any.
 type signals struct {
 	end  context.CancelFunc // ends the verb's context
 	exit func(code int)
@@ -126,7 +126,7 @@ type signals struct {
 }
 
 // pager is the stdout of a verb on a terminal. It keeps output that fits on the screen, and prints it at the end. Longer
-// output goes to a program, which then gets the keys of the terminal.
+// output goes to the pager program, which then gets the keys of the terminal.
 type pager struct {
 	app           *app
 	screen        *os.File
@@ -136,7 +136,7 @@ type pager struct {
 	kept    bytes.Buffer
 	running *exec.Cmd
 	in      io.WriteCloser
-	left    bool // the person has left the program and wants no more
+	left    bool // the person has left the program and wants no more output
 	// giveBack returns the signals.
 	giveBack   func()
 	terminated atomic.Bool
@@ -147,9 +147,9 @@ type target struct {
 	// Host is the address to call, and URL the address for browsers.
 	Host, URL string
 	Token     string
-	// Profile is the profile that both come from, if any.
+	// Profile is the profile with both addresses, if any.
 	Profile string
-	// Why says what chose the server. Credential says where the token comes from, and is empty without a token.
+	// Why says how the server was chosen. Credential says where the token comes from, and is empty without a token.
 	Why, Credential string
 }
 

@@ -17,7 +17,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// approvalView is a request for approval, as programs see it.
+// approvalView is a request for approval, as JSON.
 type approvalView struct {
 	ID         string          `json:"id"`
 	HouseID    string          `json:"house_id"`
@@ -54,7 +54,7 @@ func openApprovals(ctx context.Context, c *arbe.Client, house, thread string) ([
 	})
 }
 
-// searched returns the houses to look up ids in: the named house, or all houses of the caller.
+// searched returns the houses in which to look up ids: the named house, or all houses of the caller.
 func (a *app) searched(ctx context.Context, c *arbe.Client, house string) (ids []string, err error) {
 	if first(house, a.getenv("ARBE_HOUSE")) != "" {
 		house, err = a.inHouse(ctx, c, house)
@@ -67,8 +67,8 @@ func (a *app) searched(ctx context.Context, c *arbe.Client, house string) (ids [
 	return ids, err
 }
 
-// getApproval returns the request that a person named. The beginning of an id names a waiting request, and a whole id names
-// any request.
+// getApproval returns the request that a person named. The beginning of an id matches only waiting requests; a complete id
+// matches any request.
 func (a *app) getApproval(ctx context.Context, c *arbe.Client, house, ref string) (*arbev1.Approval, error) {
 	houses, err := a.searched(ctx, c, house)
 	if err != nil {
@@ -235,7 +235,7 @@ func answers(a *app, verdict arbev1.Verdict, cmd *cobra.Command) *cobra.Command 
 	return cmd
 }
 
-// botTools shows what bots can do, and on whose behalf.
+// botTools lists the tools of bots, and on whose behalf each acts.
 func botTools(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{

@@ -174,8 +174,8 @@ type asking struct {
 	asked    *arbe.Asked
 	answer   *arbe.Answer
 
-	// The state of the output: whether the line is unfinished, whether the next text is separate from the last, and an
-	// incomplete escape sequence.
+	// The state of the output: whether the line is unfinished, whether the next text must be set apart from the last, and
+	// an incomplete escape sequence.
 	midLine, apart bool
 	escape         string
 
@@ -191,7 +191,7 @@ type unreadError struct{ err error }
 func (e *unreadError) Error() string { return "the answer cannot be written: " + e.err.Error() }
 
 func (q *asking) run(ctx context.Context) error {
-	// Ctrl-C is for the bot. If the reader of the output goes away, the bot stops too.
+	// Ctrl-C stops the bot. If the reader of the output goes away, the bot stops, too.
 	ctx, end := q.app.handleInterrupts(ctx, q.interrupt)
 	defer end()
 
@@ -283,7 +283,7 @@ func (q *asking) take(ctx context.Context, p arbe.Piece) error {
 	return nil
 }
 
-// shows reports whether a person or a pipe gets the text while the bot writes it.
+// shows reports whether the text is printed while the bot writes it.
 func (q *asking) shows() bool { return !q.app.json && !q.app.quiet }
 
 // tell prints on stderr what the bot is doing, and separates the next text from it.

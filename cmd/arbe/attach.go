@@ -46,8 +46,8 @@ func attach(a *app) *cobra.Command {
 // searchedForCommands is the number of a thread's entries that are searched for a command.
 const searchedForCommands = 1000
 
-// runningCommand returns the latest running command of a thread that fits and whose id begins with prefix. If prefix is not
-// empty, it may also have ended.
+// runningCommand returns the latest running command of a thread that fits and whose id begins with prefix. With a prefix,
+// the command may also have ended.
 func (a *app) runningCommand(ctx context.Context, c *arbe.Client, thread, prefix string, fits func(entry.Command) bool) (*arbev1.Entry, entry.Command, error) {
 	got, err := c.Entries.List(ctx, &arbev1.ListRequest{ThreadId: thread, Last: true, Limit: searchedForCommands, Types: []string{"command", "command_result"}})
 	if err != nil {

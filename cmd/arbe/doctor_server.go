@@ -42,13 +42,13 @@ const (
 	untried verdict = "untried"
 )
 
-// examination examines a server, using only what every member may do.
+// examination examines a server, using only the calls that every member may make.
 type examination struct {
 	app    *app
 	client *arbe.Client
 	target target
 	house  string
-	// usable is set once the server answers and accepts the credential.
+	// usable means that the server answers and accepts the credential.
 	usable bool
 }
 

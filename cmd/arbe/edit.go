@@ -11,9 +11,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// edited is something that a person edits as text.
+// edited describes an object that a person edits as text.
 type edited struct {
-	// noun names it: "environment". verb is the command line that reads the text from stdin.
+	// noun is the word for the object: "environment". verb is the command line that reads the text from stdin.
 	noun, verb string
 	// text is the original text.
 	text []byte

@@ -36,9 +36,9 @@ type execution struct {
 	stdin  io.Reader // nil for an empty stdin
 	// separate means that arbe passes on every byte of stdout and stderr, separately. Otherwise output shows the live output.
 	separate bool
-	// tells means that stderr is a terminal. Only then does arbe add messages to the command's output, because a program
-	// would take them for output of the command. Two messages are always printed: arbe's own failures, and the hint that a
-	// whole line was taken for the name of a program.
+	// tells means that stderr is a terminal. Only then does arbe add messages to the command's output; a program would
+	// take them for output of the command. Two messages are always printed: arbe's own failures, and the hint that a whole
+	// line was taken for the name of a program.
 	tells  bool
 	output output
 	// wantedTerminal means that the person may have wanted to type input for the command.
@@ -150,8 +150,8 @@ func (e *execution) unwritten(err error) error {
 	return exitCode(exitNotRun)
 }
 
-// interrupted explains an error that comes from the person leaving, and adds what is known about the command. It returns
-// other errors unchanged.
+// interrupted explains the error if the person has left, and adds what is known about the command. It returns other
+// errors unchanged.
 func (e *execution) interrupted(ctx context.Context, known string, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -233,7 +233,7 @@ func (e *execution) end(result *arbev1.Entry) error {
 	}
 	const noProgram = 127
 	if argv := e.req.GetArgv().GetArgs(); r.ExitCode == noProgram && len(argv) == 1 && strings.ContainsAny(argv[0], " \t\n") {
-		// In a pipe too: nothing has run, and the sandbox's own words ("command not found") do not say why.
+		// Even into a pipe: nothing has run, and the sandbox's message ("command not found") does not say why.
 		e.app.say("arbe: all of %q was taken as the name of a program; to run a shell command line, use -c", entry.Printable(argv[0]))
 	}
 	if e.wantedTerminal && r.ExitCode == 0 && r.OutputBytes == 0 && r.DurationMS < 2000 && asksForTerminal(argv0(e.req)) {

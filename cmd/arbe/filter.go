@@ -9,8 +9,8 @@ import (
 	"github.com/itchyny/gojq"
 )
 
-// filter is an expression in jq's language that every value of --json goes through. It reads nothing but that value: no
-// environment, no files, no modules, no further input. gojq offers those only as options.
+// filter is a jq expression that is applied to every value of --json. It reads nothing but that value: no environment,
+// no files, no modules, no further input. gojq offers those only as options.
 type filter struct{ code *gojq.Code }
 
 // newFilter compiles an expression. Its error is one sentence about what is wrong and, where the parser knows it, where.

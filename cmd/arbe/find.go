@@ -15,8 +15,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// People name things by a whole id, by the beginning of an id, or by a name. This file resolves all of these to ids, so that
-// every verb accepts the same forms.
+// People refer to things by an id, the beginning of an id, or a name. This file resolves all three to ids, so that every
+// verb accepts the same forms.
 
 // thing is something that a person may have named.
 type thing struct{ id, name string }
@@ -28,7 +28,8 @@ type kind struct {
 	list string
 	// whole matches whole ids, which need no lookup.
 	whole *lazyregexp.Regexp
-	// in returns the things of a house that ref may name. It may return others too, because [kind.pick] selects.
+	// in returns the things of a house that ref may name. It may return others, too, because [kind.pick] chooses among
+	// them.
 	in func(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error)
 }
 
@@ -91,7 +92,7 @@ func (a *app) find(ctx context.Context, c *arbe.Client, k kind, house, ref strin
 	return k.pick(ref, found)
 }
 
-// pick returns the id of the one thing that ref names.
+// pick returns the id of the only thing that ref names.
 func (k kind) pick(ref string, things []thing) (id string, err error) {
 	var named []thing
 	for _, t := range things {

@@ -10,8 +10,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// habits are words that people type out of habit from other programs, and the verb of arbe that does it. They are not aliases,
-// so that everything has one name.
+// habits are words that people type out of habit from other programs, with arbe's verb for each. They are not aliases, so
+// that everything has one name.
 var habits = []struct{ verb, typed string }{
 	{"thread list", "ls, list, threads, ps, top, jobs, tasks, runs, house threads"},
 	{"thread create", "new, create, open"},
@@ -61,7 +61,7 @@ var habits = []struct{ verb, typed string }{
 	{"help", "man, usage, docs"},
 }
 
-// synonyms are words for the verbs that many groups have. A word stands for the first of its verbs that the group has.
+// synonyms are words for verbs that many groups have. A word stands for the first of these verbs that the group has.
 var synonyms = []struct{ verb, typed string }{
 	{"list", "ls, all"},
 	{"show", "get, view, describe, info, cat"},
@@ -78,7 +78,7 @@ var synonyms = []struct{ verb, typed string }{
 	{"use", "switch, set"},
 }
 
-// habit returns the verb that someone means who typed a word in place of a verb of a group, or "".
+// habit returns the verb that a person probably meant by an unknown word in a group, or "".
 func habit(group *cobra.Command, word string) string {
 	typed := strings.Join(append(strings.Fields(group.CommandPath())[1:], word), " ")
 	for _, h := range habits {
@@ -95,20 +95,21 @@ func habit(group *cobra.Command, word string) string {
 	return ""
 }
 
-// unknownVerb returns the error for a word that is no verb of a group: with the verb that it means elsewhere, or looks like.
+// unknownVerb returns the error for a word that is not a verb of a group. It suggests the verb that the person probably
+// meant.
 func unknownVerb(group *cobra.Command, word string) error {
 	message := fmt.Sprintf("%s has no verb %q", group.CommandPath(), word)
 	if verb := habit(group, word); verb != "" {
 		return fault.New(fault.Invalid, message, "use "+verb)
 	}
-	group.SuggestionsMinimumDistance = min(2, len(word)/2) // among short words, two letters make everything alike
+	group.SuggestionsMinimumDistance = min(2, len(word)/2) // among short words, everything is within two letters
 	if near := group.SuggestionsFor(word); len(near) > 0 {
 		return fault.New(fault.Invalid, message, fmt.Sprintf("did you mean %s %s?", group.CommandPath(), near[0]))
 	}
 	return misusedVerb(group, message)
 }
 
-// isTask refuses a word that asks other programs for a list. A coding agent would work on it, and that costs money.
+// isTask refuses a word that means a list in other programs. A coding agent would work on it, which costs money.
 func isTask(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 || !slices.Contains([]string{"ls", "list", "ps"}, args[0]) {
 		return nil

@@ -101,7 +101,7 @@ type limitView struct {
 	PersonLimit       float64 `json:"person_usd_day"`
 	InstallationLimit float64 `json:"installation_usd_day"`
 	InstallationSpent bool    `json:"installation_spent"`
-	// Member is what follows from the caller's messages; 0 as its limit means no limit.
+	// Member is the cost of the caller's messages and everything that follows from them; 0 as its limit means no limit.
 	Member      float64 `json:"member_usd_today"`
 	MemberLimit float64 `json:"member_usd_day"`
 	// The size of the house's logs in the database, and their quota.

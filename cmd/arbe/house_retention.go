@@ -69,8 +69,8 @@ func houseRetention(a *app) *cobra.Command {
 	return cmd
 }
 
-// retain shows what a retention would delete in a house, and with set asks for it and sets it, unless the house has changed since
-// it was read.
+// retain shows what a retention would delete in a house. With set, it asks for confirmation and sets it, unless the house
+// has changed since it was read.
 func (a *app) retain(ctx context.Context, c *arbe.Client, house *arbev1.House, want *arbev1.HouseRetention, set, yes bool) error {
 	got, err := c.Houses.GetHouse(ctx, &arbev1.GetHouseRequest{Id: house.GetId(), Preview: want})
 	if err != nil {
@@ -109,13 +109,13 @@ func staleWords(found *arbev1.RetentionPreview) string {
 // retentionView is the retention of a house, as JSON.
 type retentionView struct {
 	HouseID string `json:"house_id"`
-	// ThreadsDays and ArtifactsDays are 0 for what is kept.
+	// ThreadsDays and ArtifactsDays are 0 for no limit of age.
 	ThreadsDays   int32 `json:"threads_days"`
 	ArtifactsDays int32 `json:"artifacts_days"`
-	// ThreadsMB and ArtifactsMB are the MiB beyond which the oldest are deleted; 0 for what is kept.
+	// ThreadsMB and ArtifactsMB are the MiB beyond which the oldest are deleted; 0 for no limit of size.
 	ThreadsMB   int32 `json:"threads_mb"`
 	ArtifactsMB int32 `json:"artifacts_mb"`
-	// The others count what would be deleted now.
+	// The other fields count what would be deleted now.
 	Threads       int64 `json:"threads"`
 	Artifacts     int64 `json:"artifacts"`
 	ArtifactBytes int64 `json:"artifact_bytes"`

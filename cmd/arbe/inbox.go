@@ -104,8 +104,8 @@ func threadSeen(a *app) *cobra.Command {
 	})
 }
 
-// seen marks a thread as read up to an entry that was shown here, unless a program reads it. It ignores errors, after which
-// the thread stays in the inbox.
+// seen marks a thread as read up to an entry that was shown here, unless a program reads the output. If that fails, the
+// thread only stays in the inbox.
 func (a *app) seen(ctx context.Context, c *arbe.Client, thread string, seq int64) {
 	if !a.json && !a.quiet && seq > 0 {
 		_, _ = c.Inboxes.MarkRead(ctx, &arbev1.MarkReadRequest{ThreadId: thread, Seq: seq})

@@ -34,7 +34,7 @@ func (s *signals) take(came os.Signal) {
 	case s.taker != nil:
 		select {
 		case s.taker <- came:
-		default: // the verb has not yet looked at the two that wait
+		default: // two signals already wait for the verb
 		}
 	case s.ended:
 		s.exit(codeOf(came))
@@ -64,8 +64,8 @@ func (s *signals) takeOver() (coming <-chan os.Signal, giveBack func()) {
 	}
 }
 
-// next returns a context that ends with the next signal, whoever handles it, for work of which nobody knows whether it ends. If
-// a signal has already ended the verb's context, this one has ended too.
+// next returns a context that ends with the next signal, whoever handles it, for work that may never end. If a signal has
+// already ended the verb's context, this one has ended too.
 func (s *signals) next() context.Context {
 	if s == nil {
 		return context.Background()

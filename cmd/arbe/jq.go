@@ -14,9 +14,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// print prints what the expression makes of a value: strings as they are, null as an empty line, and everything else as a line
-// of JSON, as GitHub's gh does. Each result is one write, so that a reader gets whole lines as soon as they are known. An
-// expression may have no end; ctx ends it.
+// print prints the results of the expression for a value: strings as they are, null as an empty line, and everything else
+// as a line of JSON, as GitHub's gh does. Each result is one write, so that a reader gets complete lines at once. An
+// expression may run forever; ctx ends it.
 func (f *filter) print(ctx context.Context, out io.Writer, view any) error {
 	value, err := plainJSON(view)
 	if err != nil {
@@ -54,10 +54,10 @@ func (f *filter) print(ctx context.Context, out io.Writer, view any) error {
 	}
 }
 
-// maxReason is how many characters of gojq's reason for a failure are shown.
+// maxReason limits the shown part of gojq's reason for a failure, in characters.
 const maxReason = 300
 
-// unfiltered explains why an expression could not be applied to a value. The verb has already done what it does, so its exit
+// unfiltered explains why an expression could not be applied to a value. The verb has already done its work, so the exit
 // code is not that of a mistake in the command line.
 func unfiltered(ctx context.Context, err error) error {
 	if ctx.Err() != nil {

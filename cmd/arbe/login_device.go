@@ -38,7 +38,7 @@ func (a *app) loginByCode(ctx context.Context, host string, saved *profiles) (lo
 	return loggedIn{token: res.GetSession(), expires: res.GetExpiresAt(), agent: res.GetAgent()}, err
 }
 
-// clientName is what the page says logs in.
+// clientName returns the name of this program for the page that approves the login.
 func clientName() string {
 	machine, err := os.Hostname()
 	if machine = entry.PrintableLine(machine); err != nil || machine == "" {
@@ -86,7 +86,7 @@ func pollLogin(ctx context.Context, c *arbe.Client, begun *arbev1.BeginDeviceLog
 		case !late && code == connect.CodeResourceExhausted:
 			interval += pollSlower
 		case !late && (code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded):
-			// The server may be starting again, and the login outlives that.
+			// The server may be restarting. The login survives that.
 		default:
 			return nil, err
 		}

@@ -7,8 +7,9 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// output shows a person a command's output, each byte once and in order. It takes the bytes from the deltas as they arrive,
-// and at the end from the result, because deltas leave out parts of very fast output and of output around a reconnect.
+// output shows a command's output to a person, each byte once and in order. It takes the bytes from the deltas as they
+// arrive, and the rest from the result, because deltas leave out parts of very fast output and of output around a
+// reconnect.
 type output struct {
 	out    io.Writer
 	missed func(bytes int64)

@@ -9,8 +9,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// list prints rows: ids with --quiet, one JSON array with --json, else a table. On a terminal, the table has a header and fits
-// the width. Elsewhere it has no header, because a script would take it for a row, and nothing is cut.
+// list prints rows: ids with --quiet, one JSON array with --json, else a table. On a terminal, the table has a header and
+// fits the width. Elsewhere it has no header, which a script would take for a row, and nothing is cut.
 func (a *app) list(header []string, rows []row) error {
 	if a.json {
 		views := make([]any, len(rows))

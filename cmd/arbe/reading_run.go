@@ -9,8 +9,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// reachedRun is how far the runs of a thread's coding agent are, as far as a reader of the thread knows. It has no status if
-// no coding agent drives the thread.
+// reachedRun is the progress of a coding agent's runs, as far as a reader of the thread knows. It has no status if no coding
+// agent drives the thread.
 type reachedRun struct {
 	// status is that of the thread: "idle", "running", "completed", "failed" or "cancelled".
 	status string
@@ -20,7 +20,7 @@ type reachedRun struct {
 	next, fresh bool
 }
 
-// reach returns how far the runs of a thread are now.
+// reach returns the present progress of a thread's runs.
 func reach(ctx context.Context, c *arbe.Client, thread string) (r reachedRun, err error) {
 	found, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: thread})
 	if err == nil && found.GetThread().GetAgentId() != "" {
@@ -50,7 +50,7 @@ func (r *reachedRun) forked() {
 	}
 }
 
-// goesOn reports whether a run is in progress, or is about to begin because of a message that waits for it.
+// goesOn reports whether a run is in progress, or about to begin because of a waiting message.
 func (r *reachedRun) goesOn(ctx context.Context, c *arbe.Client, thread string) (bool, error) {
 	if r.status == "" || r.status == "running" || r.fresh {
 		return r.status == "running" || r.next, nil
@@ -59,7 +59,7 @@ func (r *reachedRun) goesOn(ctx context.Context, c *arbe.Client, thread string) 
 	if err != nil {
 		return false, err
 	}
-	// Messages that a failed or stopped run left start no run by themselves.
+	// Messages left over from a failed or stopped run do not start a run.
 	after := int64(0)
 	if r.status == entry.RunFailed || r.status == entry.RunCancelled {
 		after = r.ended
@@ -76,8 +76,8 @@ func (r *reachedRun) goesOn(ctx context.Context, c *arbe.Client, thread string) 
 	return false, nil
 }
 
-// beginsRun reports whether a waiting message begins a run. The result of another task and a message of a program in a
-// sandbox wait until something else does.
+// beginsRun reports whether a waiting message begins a run. The result of another task, and a message of a program in a
+// sandbox, do not: they wait for the next run.
 func beginsRun(ctx context.Context, c *arbe.Client, thread string, m *arbev1.QueuedMessage) (bool, error) {
 	page, err := c.Entries.List(ctx, &arbev1.ListRequest{ThreadId: thread, After: m.GetSeq() - 1, Limit: 1})
 	if err != nil || len(page.GetEntries()) == 0 {

@@ -153,7 +153,7 @@ func readEnvironment(from io.Reader) (f environmentFile, err error) {
 }
 
 // readYAML reads a file written by a person, in YAML or JSON, of at most limit bytes. what names its contents, and example
-// says where to see the format.
+// says which verb shows the format.
 func readYAML(from io.Reader, to any, limit int64, what, example string) error {
 	text, err := io.ReadAll(io.LimitReader(from, limit+1))
 	if err != nil {

@@ -128,8 +128,8 @@ func (a *app) pointers() string {
 	return ""
 }
 
-// announce writes a pointer to the server of a data directory, and returns a function that removes it. A failure is not an
-// error, because the server works without a pointer.
+// announce writes a pointer to the server of a data directory, and returns a function that removes it. It ignores errors,
+// because the server works without a pointer.
 func (a *app) announce(dataDir string) (withdraw func()) {
 	dir := a.pointers()
 	dataDir, err := filepath.Abs(dataDir)

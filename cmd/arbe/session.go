@@ -78,7 +78,8 @@ func sessionRevoke(a *app) *cobra.Command {
 	return cmd
 }
 
-// sessionNamed returns the id of the session that a beginning of at least four characters means. One that is not there may have ended.
+// sessionNamed returns the id of the session whose id begins with at least four given characters. A session that is not in
+// the list may have ended.
 func sessionNamed(ctx context.Context, c *arbe.Client, beginning string) (id string, err error) {
 	res, err := c.Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{Sessions: true})
 	id = beginning

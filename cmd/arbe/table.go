@@ -20,7 +20,7 @@ import (
 const (
 	// gap is the space between two columns.
 	gap = 2
-	// leastCut is the width below which a cut column says too little. Ids then get a line of their own.
+	// leastCut is the smallest useful width of a cut column. Below it, ids get a separate line.
 	leastCut = 6
 )
 
@@ -171,8 +171,8 @@ func startsCharacter(before, r rune) bool {
 	return before != joiner && !unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) && (r < '\U0001F3FB' || r > '\U0001F3FF')
 }
 
-// cellsOf returns how many columns of a terminal a text needs. Terminals differ in emoji of several characters. For these, it is
-// the largest number.
+// cellsOf returns how many columns of a terminal a text needs. Terminals differ in the width of emoji of several characters;
+// cellsOf returns the largest.
 func cellsOf(text string) (cells int) {
 	before := rune(0)
 	for _, r := range text {

@@ -17,7 +17,7 @@ func (a *app) listOfThreads(threads []*arbev1.Thread) error {
 	return a.list([]string{"ID", "NAME", "STATUS", "LAST ACTIVE"}, rows)
 }
 
-// doing says what a thread is doing: that it waits for approval, what is running in it, or else its status.
+// doing returns a thread's activity: a wait for approval, what is running in it, or else its status.
 func doing(t *arbev1.Thread) string {
 	switch r := t.GetRunning(); {
 	case t.GetOpenApprovals() > 0:

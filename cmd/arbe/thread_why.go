@@ -166,7 +166,7 @@ func (w *whyTable) read(e *arbev1.Entry) {
 }
 
 // answered adds a turn that answered the entry although something else began it. A turn that waited for silence also answers
-// what was said in the meantime.
+// the messages that arrived meanwhile.
 func (w *whyTable) answered(bot, turn string, asked []string) {
 	if slices.Contains(asked, w.about.GetId()) && !w.told[turn] {
 		w.add(whyView{BotID: bot, Answer: "started", Reason: w.begun[turn], Explanation: explain(w.begun[turn]), TurnID: turn})

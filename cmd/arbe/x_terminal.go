@@ -141,8 +141,7 @@ func sizeOf(fd int) *arbev1.TerminalSize {
 	return &arbev1.TerminalSize{Rows: uint32(min(rows, 10_000)), Columns: uint32(min(columns, 10_000))}
 }
 
-// escapable reads the person's keys. As in ssh, it calls leave for ~. at the beginning at the start of a line, and turns ~~
-// there into ~.
+// escapable reads the person's keys. As in ssh, it calls leave for ~. at the start of a line, and turns ~~ there into ~.
 type escapable struct {
 	in      io.Reader
 	leave   func()
