@@ -1,19 +1,19 @@
-// Package policy decides which bots an entry wakes. It is pure: it reads no database and no clock, so that a repeated
-// decision about an entry, on any server, is the same.
+// Package policy decides which bots an entry wakes. It is pure: it reads no database and no clock, so every server
+// decides about an entry in the same way, however often.
 //
 // [Select] looks at each bot of the house separately, and returns at most one decision for it. The rules:
 //
-//   - A mention is always answered. If a person mentions nobody, two more are: a reply to what the bot wrote, and what they say
-//     in a thread in which the bot answers without being mentioned. The trigger "always" answers once its cooldown is over,
+//   - A bot always answers a mention. If a person mentions nobody, it also answers a reply to its own message, and a message
+//     in a thread in which it answers without being mentioned. The trigger "always" answers once its cooldown is over,
 //     "ambient" after a delay.
 //   - A mention by a bot within the cooldown waits for the rest of it.
 //   - A bot that already works in the thread receives the entry in its current turn: the entry is steered.
-//   - A bot never wakes itself. What bots say to each other wakes them only with a pause between, and at most eight times in
-//     a row, so that bots cannot talk to each other forever.
-//   - What is said with a credential for one thread wakes no bot.
+//   - A bot never wakes itself. Bots wake each other only after a pause, and at most eight times in a row, so that they
+//     cannot talk to each other forever.
+//   - A message sent with a credential for one thread wakes no bot.
 //
-// A bot that an entry does not concern gets no decision. A decision to skip is for a bot that people may expect to answer;
-// its Reason says why it does not.
+// A bot that an entry does not concern gets no decision. Select decides to skip only if people may expect the bot to
+// answer; Reason then says why it does not.
 package policy
 
 import (
@@ -31,7 +31,7 @@ const (
 	BotCooldown = 5 * time.Second
 )
 
-// Kind is what wrote an entry.
+// Kind is the kind of an entry's author.
 type Kind string
 
 // The kinds.
@@ -44,7 +44,7 @@ const (
 type Trigger struct {
 	// Thread is the thread's id.
 	Thread string
-	// Author is the agent who wrote it, AuthorKind their kind.
+	// Author is the agent who wrote it, and AuthorKind the kind of that agent.
 	Author     string
 	AuthorKind Kind
 	// Mentions are the handles in its text; see entry.Mentions.
@@ -58,16 +58,18 @@ type Trigger struct {
 	Chain int
 	// Confined is the Confined of [entry.Chat].
 	Confined bool
-	// Named reports that it mentions somebody of the house, for whom it is then.
+	// Named reports that it mentions somebody of the house, and is therefore meant only for them.
 	Named bool
-	// RepliesTo is who wrote what it replies to, if that was somebody else; empty if it replies to nothing.
+	// RepliesTo is the author of the message to which it replies; empty if it is no reply, or a reply to the author's own
+	// message.
 	RepliesTo string
-	// Answering is the bot that answers in the thread without being mentioned; empty for none. Quiet reports that people want none.
+	// Answering is the bot that answers in the thread without being mentioned; empty for none. Quiet reports that people have
+	// chosen none.
 	Answering string
 	Quiet     bool
 }
 
-// State is what a bot does in the thread of a trigger.
+// State is a bot's activity in the thread of a trigger.
 type State struct {
 	// LastTurn is when its last turn in the thread ended; zero if it had none.
 	LastTurn time.Time
@@ -92,7 +94,7 @@ const (
 	Skip Action = "skip"
 )
 
-// Decision is what an entry means for a bot.
+// Decision is a bot's reaction to an entry.
 type Decision struct {
 	// Bot is the bot's id, and Policy the id of the policy that matched; empty if none did.
 	Bot, Policy string
@@ -104,8 +106,8 @@ type Decision struct {
 	Reason entry.Reason
 }
 
-// Select returns the decisions about a trigger in the order of the roster: at most one for each bot. state has the state of
-// the bots by id; one without a state has not worked in the thread.
+// Select returns the decisions about a trigger in the order of the roster: at most one for each bot. state has the states
+// of bots by id; a bot without one has not worked in the thread.
 func Select(t Trigger, roster []bot.Bot, state map[string]State) []Decision {
 	var decisions []Decision
 	for _, b := range roster {
@@ -119,16 +121,17 @@ func Select(t Trigger, roster []bot.Bot, state map[string]State) []Decision {
 	return decisions
 }
 
-// Listens reports whether a chat in a thread may mean something to a bot that it neither mentions nor replies to. The trigger says
-// where it is said.
+// Listens reports whether a chat in a thread may wake a bot that it neither mentions nor replies to. The trigger describes
+// the thread.
 func Listens(where Trigger, roster []bot.Bot) bool {
-	// Whatever wakes a bot when another bot speaks also wakes it when a person does.
+	// A message of a person wakes at least the bots that the same message of a bot would wake.
 	where.Author, where.AuthorKind = "somebody", Human
 	return len(Select(where, roster, nil)) > 0
 }
 
-// speaksTo returns why an entry is for this bot: it mentions the bot, replies to what the bot wrote, or is said where
-// the bot answers without being mentioned. It is empty if the entry is for nobody, or for others.
+// speaksTo returns the reason why an entry is meant for this bot: it mentions the bot, replies to it, or is in a thread
+// in which the bot answers without being mentioned. The reason is empty if the entry is meant for nobody, or for
+// others.
 func speaksTo(t Trigger, b bot.Bot) entry.Reason {
 	switch {
 	case slices.Contains(t.Mentions, b.Handle):
@@ -167,14 +170,15 @@ func decide(t Trigger, b bot.Bot, s State) (best Decision, matters bool) {
 		}
 	}
 	if t.Confined && matters && best.Action != Skip {
-		// Otherwise a bot would read and do things for a credential for one thread that the credential does not allow.
+		// Otherwise, the bot would read and do things for the holder of the credential that the credential does not allow.
 		expected := best.Reason != entry.ReasonAmbient && best.Reason != entry.ReasonAnswering
 		return Decision{Bot: b.ID, Policy: best.Policy, Action: Skip, Reason: entry.ReasonConfined}, expected
 	}
 	return best, matters
 }
 
-// match returns the decision of one policy about a trigger, whatever the bot does now. why is the result of [speaksTo].
+// match returns the decision of one policy about a trigger, regardless of the bot's activity. why is the result of
+// [speaksTo].
 func match(t Trigger, b bot.Bot, p bot.Policy, why entry.Reason) (d Decision, matches bool) {
 	settings, err := p.Settings()
 	if err != nil || !p.Known() {
@@ -189,7 +193,7 @@ func match(t Trigger, b bot.Bot, p bot.Policy, why entry.Reason) (d Decision, ma
 		switch {
 		case why == "", why == entry.ReasonAnswering && (!p.Enabled || !inScope):
 			return d, false
-		case !p.Enabled: // whoever speaks to a bot wonders why it is silent
+		case !p.Enabled: // people who address a bot should learn why it is silent
 			d.Action, d.Reason = Skip, entry.ReasonDisabled
 		case !inScope:
 			d.Action, d.Reason = Skip, entry.ReasonScope
@@ -209,7 +213,7 @@ func match(t Trigger, b bot.Bot, p bot.Policy, why entry.Reason) (d Decision, ma
 	return d, d.After > 0 && t.AuthorKind == Human // an ambient turn waits until people are silent
 }
 
-// limit applies what the bot does now, and the rules for entries of bots.
+// limit adapts a decision to the bot's activity, and applies the rules for entries of bots.
 func limit(t Trigger, p bot.Policy, s State, d Decision) Decision {
 	settings, _ := p.Settings()
 	cooldown := milliseconds(settings.CooldownMS)
@@ -237,8 +241,8 @@ var preferred = []entry.Reason{
 	entry.ReasonDisabled, entry.ReasonNoPolicy,
 }
 
-// better reports whether d is preferred to another decision about the same bot. An answer is preferred to a wait, and a
-// short wait to a long one. Of two reasons for silence, the one closer to an answer is preferred.
+// better reports whether d is preferable to another decision about the same bot: an answer to a wait, a short wait to a
+// long one, and of two reasons for silence the one closer to an answer.
 func better(d, than Decision) bool {
 	rank := func(d Decision) int { return slices.Index(preferred, d.Reason) }
 	if d.Action == Delay && than.Action == Delay && d.Reason == than.Reason {
