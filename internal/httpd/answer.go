@@ -88,10 +88,11 @@ func (w *writer) Write(p []byte) (n int, err error) {
 	}
 }
 
-// errBusy is the error for a part of an answer that was not written because the memory for waiting answers is used up.
+// errBusy is the error for a part of an answer that cannot be written because the memory for waiting answers is used
+// up.
 var errBusy = errors.New("the memory for answers that wait for their clients is used up")
 
-// refuse answers that the client should try again later, if the answer has not begun.
+// refuse tells the client to try again later, unless the answer has begun.
 func (w *writer) refuse(status int) {
 	if !w.begun {
 		h := w.Header()
@@ -102,7 +103,7 @@ func (w *writer) refuse(status int) {
 	}
 }
 
-// hurry begins a wait for the client in an answer that began at began and will have so many bytes.
+// hurry limits the wait for the client in an answer that began at began and has so many bytes after this write.
 func (w *writer) hurry(began time.Time, bytes int64) {
 	until := w.limits.deadline(time.Now(), began, bytes)
 	// Set the deadline only when it is off by half a stall, because setting it costs a part of a write.
@@ -137,7 +138,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
-// end leaves the server a moment to send what is buffered, and none to read the rest of a body.
+// end gives the server a moment to send buffered bytes, and no time to read the rest of a body.
 func (w *writer) end() {
 	if w.taken {
 		return

@@ -41,7 +41,7 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// leave ends the wait for what was not read.
+// leave ends the wait for the unread rest.
 func (b *body) leave() {
 	switch {
 	case b.read.Load():

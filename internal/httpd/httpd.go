@@ -48,7 +48,7 @@ func limited(next http.Handler, l Limits) http.Handler {
 			}
 			r.Body = out.body
 		}
-		// What the server writes itself, such as 100 Continue, would have the deadline of the previous request.
+		// The server's own writes, such as 100 Continue, would otherwise have the deadline of the previous request.
 		if r.ProtoMajor == 1 {
 			out.wait.start(time.Now().Add(l.Stall))
 		}

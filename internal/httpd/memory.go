@@ -19,8 +19,8 @@ type Memory struct {
 // share is one client's part of a Memory.
 type share struct {
 	free *semaphore.Weighted
-	// users are the leases that exist or are being waited for. A share without any is removed, so that clients that
-	// left cost nothing.
+	// users counts the leases that exist or are waited for. A share without any is removed, so that clients that left cost
+	// nothing.
 	users int
 }
 
