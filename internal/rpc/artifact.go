@@ -32,8 +32,8 @@ func (s *artifactService) CreateArtifact(ctx context.Context, req *arbev1.Create
 	return &arbev1.CreateArtifactResponse{Artifact: wireArtifact(made)}, nil
 }
 
-// mayCreateArtifact authorizes the caller to create an artifact. Whoever may append to a thread may create an artifact in it.
-// An artifact of the house requires permission to change the house's things.
+// mayCreateArtifact authorizes the caller to create an artifact. Anybody who may append to a thread may create an artifact
+// in it. An artifact of the house requires permission to write in the house.
 func (s Services) mayCreateArtifact(ctx context.Context, req *arbev1.CreateArtifactRequest) (db.Scope, error) {
 	if thread, ok := req.Scope.(*arbev1.CreateArtifactRequest_ThreadId); ok {
 		return s.Auth.Authorize(ctx, auth.Say, auth.Thread(thread.ThreadId))

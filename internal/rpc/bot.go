@@ -197,7 +197,7 @@ func (s *botService) ListRuntimes(ctx context.Context, req *arbev1.ListRuntimesR
 	return &arbev1.ListRuntimesResponse{Runtimes: append([]*arbev1.Runtime{own}, each(s.Agents, wireRuntime)...)}, nil
 }
 
-// knows refuses a runtime that this server lacks.
+// knows returns an error for a runtime that this server does not have.
 func (s Services) knows(runtime string) error {
 	names := []string{bot.InServer}
 	for _, a := range s.Agents {

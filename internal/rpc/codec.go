@@ -11,7 +11,7 @@ import (
 )
 
 // strictJSON reads and writes JSON messages as connect does, except that an unknown field, even in a nested message, is an
-// error that names the field. If misspelled fields were ignored, a call would do something that the caller did not want.
+// error that names the field. Otherwise, a call with a misspelled field would do something that the caller did not want.
 //
 // Unknown fields of binary messages are ignored, as usual with protobuf. Such clients are generated from the contract, so
 // they misspell nothing.

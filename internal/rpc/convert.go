@@ -26,7 +26,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// typingLasts is how long news that somebody is writing stays valid.
+// typingLasts is how long the notice that somebody is writing stays valid.
 const typingLasts = 6 * time.Second
 
 // shown removes invisible characters from a name. New names cannot have them, but older names may, and clients print names

@@ -64,8 +64,9 @@ func (s *agentService) AnswerDeviceLogin(ctx context.Context, req *arbev1.Answer
 	return &arbev1.AnswerDeviceLoginResponse{Login: wireDeviceLogin(login)}, nil
 }
 
-// callerAddress returns the IP address of the caller, or "" if it is not known. Behind a proxy, the address of the connection is the
-// proxy's. What a proxy of this machine adds last is believed, and nothing else, because callers can send these headers too.
+// callerAddress returns the IP address of the caller, or "" if it is not known. Behind a proxy, the address of the
+// connection is the proxy's. It trusts only the last address that a proxy of this machine adds, because callers can send
+// these headers, too.
 func callerAddress(ctx context.Context) string {
 	call, ok := connect.CallInfoForHandlerContext(ctx)
 	if !ok {

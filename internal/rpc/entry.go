@@ -41,7 +41,7 @@ func via(ctx context.Context) entry.Via {
 	return p.Via()
 }
 
-// may authorizes an action on a thread, and returns its log and the id of the caller.
+// may authorizes an action on a thread, and returns the thread's log and the id of the caller.
 func (s *entryService) may(ctx context.Context, action auth.Action, threadID string) (stream.Ref, string, error) {
 	scope, err := s.Auth.Authorize(ctx, action, auth.Thread(threadID))
 	return stream.Ref{House: scope.House, Name: thread.StreamName(threadID)}, scope.Agent, err
@@ -150,8 +150,8 @@ func (s *entryService) Delete(ctx context.Context, req *arbev1.DeleteRequest) (*
 	return &arbev1.DeleteResponse{Entry: e}, err
 }
 
-// revise revises the caller's last message, and returns it. A credential for one thread may not do this, because what a
-// program says with it is separate from what the agent says elsewhere.
+// revise revises the caller's last message, and returns it. A credential for one thread may not do this, because a
+// program's messages with it are separate from the agent's other messages.
 func (s *entryService) revise(ctx context.Context, thread string, r dispatch.Revision) (*arbev1.Entry, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(thread))
 	if err != nil {
@@ -229,7 +229,7 @@ func (s *entryService) WatchPresence(ctx context.Context, req *arbev1.WatchPrese
 	}
 	present := s.Live.Present(ctx, scope, th.ID)
 	if len(th.People) > 0 && !slices.Contains(th.People, scope.Agent) {
-		present = alone(ctx) // a reader of other people's direct message does not see who else reads it, and is not shown
+		present = alone(ctx) // a reader of other people's direct message neither sees who else reads it, nor is seen
 	}
 	alive := &arbev1.WatchPresenceResponse{Event: &arbev1.WatchPresenceResponse_Alive{Alive: &arbev1.Alive{}}}
 	return relay(ctx, present, wire, func([]string) time.Time { return time.Now() }, aliveEvery, alive, to.Send)

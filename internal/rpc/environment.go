@@ -51,7 +51,7 @@ func (s *environmentService) mayBind(ctx context.Context, scope db.Scope, was sa
 		if fresh = append(fresh, g.Secret); g.GitHubApp == "" {
 			continue
 		}
-		// Whoever names the API receives claims, which open all repositories of the App.
+		// The API at this address receives claims, which open all repositories of the App.
 		if _, err := s.Auth.Authorize(ctx, auth.Own, auth.House(scope.House)); fault.CodeOf(err) == fault.Forbidden {
 			return fault.New(fault.Forbidden, "git: only owners may add a GitHub App, or change it", "ask an owner of the house")
 		} else if err != nil {

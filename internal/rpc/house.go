@@ -145,7 +145,8 @@ func (s *houseService) DeleteHouse(ctx context.Context, req *arbev1.DeleteHouseR
 	return &arbev1.DeleteHouseResponse{}, nil
 }
 
-// whyGone is [retention.Retention.Explain] for what the caller asked for. A token of a thread learns only of its thread.
+// whyGone is [retention.Retention.Explain] for the object that the caller requested. A thread token gets an explanation
+// only about its own thread.
 func (s *Services) whyGone(ctx context.Context, kind, id string, err error) error {
 	who, failed := auth.PrincipalFrom(ctx)
 	if failed != nil || who.Thread != "" {

@@ -139,8 +139,8 @@ func (e *interceptor) caller(ctx context.Context, header http.Header) (auth.Prin
 	return e.auth.Request(ctx, header)
 }
 
-// convertError turns an error into what the caller may see. It logs the cause of an internal error and does not return it,
-// because the cause may contain what the caller must not see.
+// convertError turns an error into one that the caller may see. It logs the cause of an internal error, but does not
+// return it, because the caller must not see it.
 func (e *interceptor) convertError(ctx context.Context, err error, spec connect.Spec) error {
 	if coded, ok := errors.AsType[*connect.Error](err); ok {
 		// The error comes from connect or protovalidate and is about the request, so its message is for the caller.
@@ -193,7 +193,7 @@ func addInfo(ctx context.Context, err *connect.Error, f *fault.Error) {
 	}
 }
 
-// headerText replaces what a header must not contain with spaces.
+// headerText replaces characters that a header must not contain with spaces.
 func headerText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

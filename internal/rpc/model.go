@@ -115,7 +115,7 @@ func wireEndpoint(f model.Found) *arbev1.ModelEndpoint {
 	return e
 }
 
-// modelInfos returns what the catalog knows about the models of an endpoint.
+// modelInfos returns the catalog's data about the models of an endpoint.
 func modelInfos(f model.Found) (infos []*arbev1.ModelInfo) {
 	ids := f.Models
 	if len(ids) == 0 && f.Default != "" {

@@ -8,8 +8,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// keepsVerbs reports whether a request is from a client that gets next steps with verbs of the command line: the command line
-// itself, or the pages, which choose from them what a reader can do.
+// keepsVerbs reports whether a request is from a client that gets next steps with verbs of the command line: the command
+// line itself, or the pages, which choose the steps that a reader can take there.
 func keepsVerbs(r *http.Request) bool {
 	return fault.FromCommandLine(r) || r.Header.Get(arbev1.PagesHeader) != ""
 }

@@ -50,7 +50,7 @@ var (
 	runList         = list{"runs", epoch}
 )
 
-// bookmark is a position in a list: the last row that was returned. The zero bookmark is the start of the list.
+// bookmark is a position in a list: the last returned row. The zero bookmark is the start of the list.
 type bookmark struct {
 	List   string
 	Pinned time.Time `json:",omitzero"` // only for threads: their lists begin with pinned ones

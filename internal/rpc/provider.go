@@ -54,8 +54,8 @@ func (s *agentService) FinishProviderLogin(ctx context.Context, req *arbev1.Fini
 	if err != nil {
 		return nil, err
 	}
-	// Roles follow after the account is connected, and before anybody has the session. If they cannot be read or changed, nobody gets
-	// it, because a former member would keep the role.
+	// Roles follow after the account is connected, and before anybody has the session. If they cannot be read or changed,
+	// nobody gets the session, because a former member would keep the role.
 	unknown, err := s.Houses.FollowGroups(ctx, agent, s.Login.Name(), person.Roles)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,8 @@ func (s *agentService) FinishProviderLogin(ctx context.Context, req *arbev1.Fini
 	return &arbev1.FinishProviderLoginResponse{Session: session, ExpiresAt: timestamp(expires), Agent: wireAgent(self)}, nil
 }
 
-// holder returns whom an account logs in: the caller who connects it, the person who has used it before, or a new person.
+// holder returns the person whom an account logs in: the caller who connects it, the person who has used it before, or a
+// new person.
 func (s *agentService) holder(ctx context.Context, person oidc.Person, identity auth.Identity) (agent string, err error) {
 	if person.Agent != "" {
 		scope, err := s.Auth.Authorize(ctx, auth.CreateCredential, auth.Account)
@@ -87,7 +88,7 @@ func (s *agentService) holder(ctx context.Context, person oidc.Person, identity 
 		name, _, _ = strings.Cut(person.Email, "@")
 	}
 	agent, err = s.Houses.CreatePersonWith(ctx, house.Person{Name: cmp.Or(name, "Somebody"), Unnamed: name == ""}, func(tx pgx.Tx, agent string) error { return s.Auth.ConnectTx(ctx, tx, agent, identity) })
-	if fault.CodeOf(err) == fault.Exists { // another login of the same account was faster
+	if fault.CodeOf(err) == fault.Exists { // another login of the same account came first
 		return s.Auth.IdentityHolder(ctx, identity)
 	}
 	return agent, err

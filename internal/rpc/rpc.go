@@ -50,11 +50,11 @@ type Services struct {
 	Secrets    *secret.Secrets
 	Models     *model.Houses
 	Logger     *slog.Logger
-	// Agents are the coding agents that bots can be, in the order in which clients show them.
+	// Agents are the coding agents that can do bots' work, in the order in which clients show them.
 	Agents []harness.Info
 	// Observe, unless nil, is called after each call with its procedure, its code ("ok" or the code of its error) and its
 	// duration.
 	Observe func(spec connect.Spec, code string, took time.Duration)
-	// Ready returns nil, or why the server is not ready for requests. If Ready is nil, the server is always ready.
+	// Ready returns an error if the server is not ready for requests. If Ready is nil, the server is always ready.
 	Ready func(context.Context) error
 }

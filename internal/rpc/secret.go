@@ -85,7 +85,7 @@ func (s Services) keyCheck(ctx context.Context, scope db.Scope, tried model.Trie
 }
 
 // authorizeSecret lets people of a house change a secret. Only owners may change a key of models or of a provider of
-// sandboxes, because everything that bots read, or that commands do, goes to whoever gave the key.
+// sandboxes, because the holder of that account sees everything that bots read or commands do.
 func (s *secretService) authorizeSecret(ctx context.Context, house, name string) (db.Scope, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.House(house))
 	if err != nil {

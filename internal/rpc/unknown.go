@@ -14,7 +14,7 @@ import (
 // prefix begins the paths of all procedures of the contract.
 const prefix = "/arbe.v1."
 
-// Serves reports whether a request is for a procedure of the contract, or for one that the contract does not have.
+// Serves reports whether a request's path has the form of a procedure, whether the contract has that procedure or not.
 func Serves(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, prefix) }
 
 // methodAt returns the method at an HTTP path, or nil.
@@ -29,8 +29,8 @@ func methodAt(path string) protoreflect.MethodDescriptor {
 }
 
 // onlyKnown passes requests for procedures of the contract on, and refuses the others as every other error is refused. The
-// generated handlers would answer them with 404 and plain text, which clients take for unimplemented. An answer that says this
-// itself has status 501 in Connect's protocol.
+// generated handlers would answer them with 404 and plain text, which clients take for unimplemented. A proper error has
+// status 501 in Connect's protocol.
 func onlyKnown(services http.Handler) http.Handler {
 	errors := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
