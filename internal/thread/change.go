@@ -35,7 +35,7 @@ type Change struct {
 	ETag string
 }
 
-// ETag names the version of what [Threads.Update] changes.
+// ETag names the version of the fields that [Threads.Update] changes.
 func (t Thread) ETag() string {
 	status := t.Status
 	if t.Agent != "" {
@@ -79,9 +79,9 @@ func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Chang
 	return changed, err
 }
 
-// BeginWithTx records that a thread begins with a bot. The bot then answers in it without being mentioned, unless a
-// person has already decided this. It changes nothing in the house's own thread, a driven thread, a fork or a direct
-// message.
+// BeginWithTx records that a thread's first message is for a bot. The bot then answers in the thread without being
+// mentioned, unless a person has already chosen another. It changes nothing in the house's own thread, a driven thread,
+// a fork or a direct message.
 func (t *Threads) BeginWithTx(ctx context.Context, tx pgx.Tx, id, bot string) error {
 	return t.q.SettleAnswering(ctx, tx, bot, id)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// Inherited reports whether the entry at a position was written to the source of this fork. What such an entry asked
-// for is done in the source only; otherwise a fork would run its source's commands again.
+// Inherited reports whether the entry at a position was written to the source of this fork. Only the source does the
+// work that such an entry asks for; otherwise a fork would run its source's commands again.
 func (t Thread) Inherited(seq int64) bool { return t.Origin != nil && seq <= t.Origin.Seq }
 
 // Fork describes a fork to create. All fields are optional.

@@ -13,7 +13,7 @@ import (
 )
 
 // maxQueue limits the waiting messages and changes that people can see and change. maxTaken is the limit for a runner
-// that takes them, because taking is the way to have fewer.
+// that takes them, because taking is how the queue gets shorter.
 const maxQueue, maxTaken = 20_000, 500_000
 
 // QueueTx returns the messages that wait for the agent of a driven thread, without their texts; see
@@ -78,7 +78,7 @@ func (t *Threads) UnreadTx(ctx context.Context, tx pgx.Tx, th Thread) (bool, err
 	return t.q.BeginsRun(ctx, tx, th.House, th.StreamID, seqs)
 }
 
-// Logged is an entry of a thread, with its later fate.
+// Logged is an entry of a thread, and whether it was cancelled later.
 type Logged struct {
 	entry.Entry
 	// Cancelled means that it is a message that was cancelled while it waited for the agent.
