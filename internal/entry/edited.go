@@ -7,8 +7,8 @@ import (
 )
 
 // Authors may edit and delete their messages. The log keeps the message as it was said, and a later entry records the new
-// text or the deletion. Whoever shows messages, or gives them to a model, uses the last such entry. Package entrystate
-// returns the present state of a message without reading on.
+// text or the deletion. Code that shows messages, or gives them to a model, uses the last such entry. Package entrystate
+// returns the present state of a message without reading the rest of the log.
 
 // MaxEdited is the longest text of an edited message in bytes. It is shorter than [MaxText], because a page of a log is read
 // together with the present texts of its messages, whatever their number.

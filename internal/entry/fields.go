@@ -21,9 +21,9 @@ func fieldsOf(p Payload) map[string]string {
 	return names
 }
 
-// readOneWay checks that every JSON reader reads a payload alike, so that a payload cannot show people one thing and programs
-// another. encoding/json accepts "Text" for "text", and takes the last of several equal fields; other readers do not, or take
-// the first. For the same reason, a field "type" in the payload must equal the entry's type.
+// readOneWay checks that every JSON parser reads a payload alike, so that a payload cannot show people one thing and
+// programs another. encoding/json accepts "Text" for "text", and takes the last of several equal fields; other readers do
+// not, or take the first. For the same reason, a field "type" in the payload must equal the entry's type.
 func (k Kind) readOneWay(payload json.RawMessage) error {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {

@@ -19,7 +19,7 @@ type Payload interface {
 	Plain() string
 }
 
-// Writer tells who may write entries of a kind.
+// Writer says who may write entries of a kind.
 type Writer int
 
 // The writers. Each may write its own kinds and those of the writers after it.

@@ -4,13 +4,13 @@ import (
 	"time"
 )
 
-// Parts returns what an entry does to the works that it belongs to. It belongs to none if its kind is unknown.
+// Parts returns the entry's part in each work that it belongs to, or none if its kind is unknown.
 func Parts(e Entry) []Part {
 	p, _ := Decode(e)
 	return partsOf(e, p)
 }
 
-// DoesTo returns what an entry does to a work of a kind; ok is false if it belongs to none.
+// DoesTo returns an entry's part in a work of a kind; ok is false if it belongs to no such work.
 func DoesTo(e Entry, kind WorkKind) (part Part, ok bool) {
 	for _, part := range Parts(e) {
 		if part.Kind == kind {

@@ -49,10 +49,10 @@ func HandlesOf(name string) []string {
 // Mentions returns the handles that a chat's text mentions as @handle, in lowercase, each once, in the order of the text. It
 // returns at most [MaxMentions], or nil. It does not check whether anybody has such a handle.
 //
-// The text is read as the Markdown that a page shows. A mention counts where the writer speaks: not in code, quotes, HTML,
-// URLs, e-mail addresses, images and the destinations of links, and not behind a backslash. A text of more than 8 KiB is read
-// line by line instead, by simpler rules to the same effect. Apart from that limit, the time is linear in the length of the
-// text.
+// Mentions reads the text as Markdown, as a page shows it. A mention counts where the writer speaks: not in code, quotes,
+// HTML, URLs, e-mail addresses, images and the destinations of links, and not behind a backslash. A text of more than 8 KiB
+// is read line by line instead, by simpler rules to the same effect. Apart from that limit, the time is linear in the length
+// of the text.
 func Mentions(text string) []string {
 	if !strings.Contains(text, "@") || !mayMention(text) {
 		return nil

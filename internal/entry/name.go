@@ -10,8 +10,8 @@ import (
 
 // Name cleans and validates a name that a person chose (of a thread, a house, a tag). It trims white space, and removes
 // joiners of letters or emoji where they join nothing. The name must be one line of valid UTF-8 of at most limit characters,
-// none of them invisible (see [Visible]), because lists and terminals print it. It may be empty, and it may look like markup:
-// whoever shows it must escape it. The error is a [fault.Invalid] that names the field.
+// none of them invisible (see [Visible]), because lists and terminals print it. It may be empty, and it may look like
+// markup: code that shows it must escape it. The error is a [fault.Invalid] that names the field.
 func Name(field, name string, limit int) (string, error) {
 	name = strings.TrimSpace(name)
 	hidden := rune(-1)

@@ -40,7 +40,7 @@ type PiAssistant struct {
 	// ResponseID is the provider's id of the answer; empty if it gave none.
 	ResponseID string
 	Usage      PiUsage
-	// StopReason is why the answer ended. Tool calls are run only if it is [PiToolUse].
+	// StopReason is the reason why the answer ended. Tool calls are run only if it is [PiToolUse].
 	StopReason PiStop
 	// ErrorMessage describes the error if StopReason is [PiError] or [PiAborted].
 	ErrorMessage string
@@ -94,7 +94,7 @@ func (PiAssistant) PiRole() string { return "assistant" }
 // PiRole returns "toolResult".
 func (PiToolResult) PiRole() string { return "toolResult" }
 
-// PiStop is why an answer ended.
+// PiStop is the reason why an answer ended.
 type PiStop string
 
 // The reasons why an answer ends.
