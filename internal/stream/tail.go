@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream/fanout"
 )
 
-// Event is what a tail sends: an entry, a delta, the fact that it has caught up, or that the log is closed.
+// Event is one event of a tail: an entry, a delta, the fact that it has caught up, or that the log is closed.
 type Event = fanout.Event
 
 // Delta is a piece of an entry that is still being produced: live output, or text as a model writes it. It is not

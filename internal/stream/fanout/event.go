@@ -6,7 +6,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// Event is what a tail sends: an entry, a delta, the fact that it has caught up, or that the log is closed. Exactly one
+// Event is one event of a tail: an entry, a delta, the fact that it has caught up, or that the log is closed. Exactly one
 // of Entry, Delta, CaughtUp and Closed is set.
 type Event struct {
 	// Entry is the next entry of the log. Do not change it, because tails share it.
