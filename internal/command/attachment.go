@@ -59,7 +59,7 @@ func (a *attachment) receives(r secret.Received) {
 	}
 }
 
-// over reports that this server no longer works on the command. left reports that another one continues it.
+// over reports that this server no longer works on the command. left reports whether another one continues it.
 func (a *attachment) over(left bool) {
 	if a.feed != nil {
 		a.feed.over(left)

@@ -329,7 +329,7 @@ func (f *feed) lose() {
 	f.notify()
 }
 
-// over reports that this server no longer works on the command. left says that another one continues it.
+// over reports that this server no longer works on the command. left says whether another one continues it.
 func (f *feed) over(left bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

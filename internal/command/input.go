@@ -223,7 +223,7 @@ func (i *input) close() {
 	i.notify()
 }
 
-// over reports that this server no longer works on the command. left says that another one continues it.
+// over reports that this server no longer works on the command. left says whether another one continues it.
 func (i *input) over(left bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // right.
 type text struct {
 	mu    sync.Mutex
-	count func(n int64)  // counts converted bytes at once, because some may be held back
+	count func(n int64)  // counts converted bytes immediately, because some may be held back
 	bytes *secret.Stream // receives the unconverted stream
 	final *secret.Stream // receives the text for the result
 	live  *secret.Stream // receives the text for those who watch
