@@ -70,7 +70,7 @@ func (a *app) find(ctx context.Context, c *arbe.Client, k kind, house, ref strin
 	} else {
 		all, err := allHouses(ctx, c)
 		if connect.CodeOf(err) == connect.CodePermissionDenied {
-			return ref, nil // no error here, because the verb's own call explains better what the credential may do
+			return ref, nil // no error here, because the verb's own call explains better what the credential allows
 		} else if err != nil {
 			return "", err
 		}
@@ -242,7 +242,7 @@ func (a *app) inHouse(ctx context.Context, c *arbe.Client, flag string) (string,
 	}
 	houses, err := allHouses(ctx, c)
 	if ref != "" && connect.CodeOf(err) == connect.CodePermissionDenied {
-		return ref, nil // no error here, because the verb's own call explains better what the credential may do
+		return ref, nil // no error here, because the verb's own call explains better what the credential allows
 	} else if ref != "" && err == nil {
 		return houseKind.pick(ref, things(houses))
 	}
