@@ -108,7 +108,7 @@ func (p *Provider) Begin(ctx context.Context, agent string) (Attempt, error) {
 	return Attempt{URL: page, Secret: secret, Expires: expires}, nil
 }
 
-// Answer is what the provider sent back with the browser.
+// Answer is the provider's answer, which the browser brings.
 type Answer struct{ State, Code, Issuer, Error string }
 
 // Person is who has logged in at the provider.
@@ -250,7 +250,7 @@ func (p *Provider) roles(groups []string) map[string]string {
 	return roles
 }
 
-// describe returns what the provider says about itself. Callers share one request.
+// describe returns the provider's description of itself. Callers share one request.
 func (p *Provider) describe(ctx context.Context) (*description, error) {
 	p.mu.Lock()
 	known, fresh := p.known, time.Since(p.since) < knownFor

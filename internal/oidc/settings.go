@@ -18,7 +18,7 @@ type Config struct {
 	Issuer, ClientID, ClientSecret string
 	// Name is how people know the provider.
 	Name string
-	// Scopes are what a login asks for, besides openid.
+	// Scopes are the scopes that a login requests besides openid.
 	Scopes []string
 	// Domains are the domains of e-mail addresses that may log in, in lower case. Defaults to all.
 	Domains []string
