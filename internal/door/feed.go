@@ -77,7 +77,7 @@ type follower struct {
 	body bodyWriter
 	// member is the member of a house who follows.
 	member string
-	// cursor is what the client sends when it reconnects.
+	// cursor is the cursor that the client sends when it reconnects.
 	cursor string
 	// allowed is the context of the follower's permission.
 	allowed context.Context

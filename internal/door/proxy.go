@@ -71,7 +71,7 @@ func Proxy(upstream *url.URL, logger *slog.Logger) http.Handler {
 	return p
 }
 
-// proxy is what [Proxy] returns.
+// proxy is the handler of [Proxy].
 type proxy struct {
 	upstream *url.URL
 	forward  *httputil.ReverseProxy

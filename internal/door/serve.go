@@ -13,7 +13,7 @@ import (
 // operation answers a request. The caller answers its error.
 type operation func(d *Door, w http.ResponseWriter, r request) error
 
-// operations are what can be done to a stream, by HTTP method.
+// operations are the operations on a stream, by HTTP method.
 var operations = map[string]struct {
 	action auth.Action
 	do     operation
