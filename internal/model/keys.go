@@ -21,8 +21,8 @@ func KeySecret(p Provider) string {
 	return ""
 }
 
-// CheckSecret reports what is wrong with the value of a secret that is a provider's key, as [Endpoint.Check] does. It
-// accepts every value of another secret.
+// CheckSecret checks the value of a secret that is a provider's key, as [Endpoint.Check] does. It accepts every value
+// of another secret.
 func CheckSecret(name, value string) error {
 	for _, k := range keyNames {
 		if k.secret == name {

@@ -193,8 +193,8 @@ func isMetadata(ip netip.Addr) bool {
 // could spell a refused address differently. No host name ends in a number.
 var numberHost = lazyregexp.New(`(^|\.)([0-9]+|0x[0-9a-f]*)$`)
 
-// Check reports what is wrong with an endpoint, as a [fault.Invalid] that names the field. It contacts nothing: a name
-// that resolves to a forbidden address is refused when connecting.
+// Check returns a [fault.Invalid] that names the field if an endpoint is not valid. It contacts nothing: a name that
+// resolves to a forbidden address is refused when connecting.
 func (e Endpoint) Check() error {
 	e = e.withDefaults()
 	invalid := func(next, format string, args ...any) error { return fault.Newf(fault.Invalid, next, format, args...) }

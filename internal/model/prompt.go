@@ -128,7 +128,7 @@ func mark(messages []message) {
 	}
 }
 
-// noResult is what a model reads as the result of a call that has none.
+// noResult is the text for a model in place of a missing result of a call.
 const noResult = "there is no result: the tool was interrupted, and may or may not have done its work"
 
 // resultOf finds the result of a call in the messages after it, up to the next answer with a call of the same id,

@@ -20,7 +20,7 @@ const leastBudget = 1024
 // ThinkingRoom returns how many tokens an answer may need for thinking with this effort, besides its text.
 func ThinkingRoom(e entry.Effort) int64 { return budgets[e] }
 
-// NoteOn returns what people should know when they set this effort for a model; empty if the model follows it.
+// NoteOn returns a note for people who set this effort for a model; empty if the model follows it.
 func NoteOn(p Provider, id string, e entry.Effort) string {
 	info := Lookup(p, id)
 	name := Ref{string(p), id}.String()

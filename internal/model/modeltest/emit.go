@@ -180,7 +180,7 @@ func (e *emitter) messages() {
 	}
 }
 
-// proof is what proves the thinking of the reply.
+// proof returns the proof of the reply's thinking.
 func (e *emitter) proof() string { return cmp.Or(e.reply.Proof, DefaultProof) }
 
 // responses writes the events of OpenAI's responses.

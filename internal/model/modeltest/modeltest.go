@@ -44,7 +44,7 @@ type offer struct {
 	models []string
 }
 
-// Script says what the server replies to a request. It may be called concurrently.
+// Script returns the server's reply to a request. It may be called concurrently.
 type Script func(*Request) Reply
 
 // New starts a server that ends with the test. A nil script is [ByName].
