@@ -83,7 +83,7 @@ func (t *Tracer) Close(ctx context.Context) error {
 	return t.stop(ctx)
 }
 
-// Kind says what part of a trace a span is.
+// Kind is a span's role in its trace.
 type Kind oteltrace.SpanKind
 
 // The kinds: a request that is answered, a job, a request that is sent, and work within the process.
