@@ -59,7 +59,7 @@ type Usage struct {
 	Calls       int64
 }
 
-// UsageTx returns what runs of a thread used, by epoch, in a transaction of the thread's house. It leaves out runs
+// UsageTx returns the usage of a thread's runs, by epoch, in a transaction of the thread's house. It leaves out runs
 // without calls.
 func UsageTx(ctx context.Context, tx pgx.Tx, house, thread string, epochs ...int64) (map[int64]Usage, error) {
 	rows, err := queries.RunsUsed(ctx, tx, house, thread, epochs)
