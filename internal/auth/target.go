@@ -4,7 +4,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Action is what a principal wants to do to a target.
+// Action is an action of a principal on a target.
 type Action int
 
 // The actions. The house is the only privacy boundary between people: its members may read and write everything in it,
@@ -34,7 +34,7 @@ const (
 	Govern
 )
 
-// requirements are what an action requires besides membership of the house.
+// requirements are the requirements of actions besides membership of the house.
 var requirements = map[Action]struct {
 	// scope is the scope that a thread token needs for the action. Without one, no token may do it.
 	scope string
