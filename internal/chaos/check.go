@@ -30,7 +30,7 @@ type Record struct {
 	Text string
 }
 
-// Outcome is what the writer of an append knows about it.
+// Outcome is the result of an append, as far as its writer knows.
 type Outcome string
 
 // The outcomes.
@@ -48,7 +48,7 @@ const (
 // may have written it.
 type Append struct {
 	Log, Writer string
-	// Texts are what it writes: all or nothing, in this order and with nothing in between.
+	// Texts are the texts that it writes: all or nothing, in this order and with nothing in between.
 	Texts        []string
 	Call, Return time.Duration
 	Outcome      Outcome
@@ -64,7 +64,7 @@ type Read struct {
 	End int64
 }
 
-// Tail is what one follower received of a log after a position, over all its connections.
+// Tail is the part of a log that one follower received after a position, over all its connections.
 type Tail struct {
 	Log, Name string
 	After     int64
