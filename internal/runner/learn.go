@@ -6,7 +6,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// spoken is what the log says about the thread's earlier runs.
+// spoken is the state of the thread's earlier runs, from the log.
 type spoken struct {
 	// ended means that the last run ended on its own.
 	ended bool

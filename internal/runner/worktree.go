@@ -19,7 +19,7 @@ type patch struct {
 	path, base, sha256 string
 	bytes              int64
 	files              int
-	// missing says what could not be saved; empty if everything was saved.
+	// missing describes changes that could not be saved; empty if everything was saved.
 	missing string
 }
 
