@@ -79,7 +79,7 @@ type State struct {
 	Now time.Time
 }
 
-// Action is what to do.
+// Action is the action of a decision.
 type Action string
 
 // The actions.
