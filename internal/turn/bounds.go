@@ -18,18 +18,19 @@ type Limits struct {
 	Steps int
 	// Tokens is how many tokens these calls may read and write, not counting reads from a cache. Defaults to 1,000,000.
 	Tokens int64
-	// Micros is what a turn may cost, in millionths of a US dollar. Defaults to 1 dollar.
+	// Micros limits the cost of a turn, in millionths of a US dollar. Defaults to 1 dollar.
 	Micros int64
 	// Time is how long a turn may take, not counting waits for people. Defaults to 30 minutes.
 	Time time.Duration
 	// Answer is how long a question to people waits for their answer. Defaults to 24 hours.
 	Answer time.Duration
-	// RunMicros is what the model calls of one run of a coding agent may cost, in millionths of a dollar. Defaults to 5 dollars.
+	// RunMicros limits the cost of the model calls of one run of a coding agent, in millionths of a dollar. Defaults to 5
+	// dollars.
 	RunMicros int64
-	// ThreadMicros and HouseMicros are what all turns and runs of the thread's tree and of the house may cost in a day (UTC), in
-	// millionths of a dollar. Default to 20 and 50 dollars.
+	// ThreadMicros and HouseMicros limit the cost of all turns and runs of the thread's tree and of the house in a day (UTC),
+	// in millionths of a dollar. Default to 20 and 50 dollars.
 	ThreadMicros, HouseMicros int64
-	// MemberMicros is what everything that follows from one person's messages may cost in a day in the house; 0 means no
+	// MemberMicros limits the daily cost, in the house, of everything that follows from one person's messages; 0 means no
 	// limit.
 	MemberMicros int64
 }
@@ -98,10 +99,10 @@ func (w Waits) pause(failures int, asked time.Duration) time.Duration {
 // Budget limits the cost of the installation's models: of calls with its keys, in all houses. Calls with a house's own
 // key do not count.
 type Budget struct {
-	// DayMicros is what all houses together may spend in a day (UTC), and PersonMicros what the houses of one person
-	// may spend, in millionths of a US dollar. Default to 0: no limit.
+	// DayMicros limits the spending of all houses together in a day (UTC), and PersonMicros that of the houses of one
+	// person, in millionths of a US dollar. Default to 0: no limit.
 	DayMicros, PersonMicros int64
-	// UnknownMicros is what a million tokens of a model without a known price count. Defaults to 0: nothing.
+	// UnknownMicros is the assumed cost of a million tokens of a model without a known price. Defaults to 0: nothing.
 	UnknownMicros int64
 }
 
@@ -116,7 +117,7 @@ type RootLimits struct {
 	Threads int
 	// Time is how long after the first turn further ones may begin.
 	Time time.Duration
-	// Micros is what all turns together may cost, in millionths of a US dollar.
+	// Micros limits the cost of all turns together, in millionths of a US dollar.
 	Micros int64
 }
 
@@ -134,7 +135,7 @@ func (b Budget) Expected(e model.Endpoint, id string, input int64) int64 {
 	return b.unknown(u)
 }
 
-// Charged returns what a call counts against the installation's budget.
+// Charged returns the amount that a call counts against the installation's budget.
 func (b Budget) Charged(e model.Endpoint, u model.Usage, cost model.Money, known bool) int64 {
 	switch {
 	case !e.Shared:
@@ -145,7 +146,7 @@ func (b Budget) Charged(e model.Endpoint, u model.Usage, cost model.Money, known
 	return b.unknown(u)
 }
 
-// unknown returns what tokens without a known price count.
+// unknown returns the assumed cost of tokens without a known price.
 func (b Budget) unknown(u model.Usage) int64 {
 	return (u.Total()*b.UnknownMicros + 999_999) / 1_000_000
 }

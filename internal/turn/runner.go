@@ -268,7 +268,7 @@ type Environment struct {
 	SecretFiles []string
 }
 
-// surroundings is what a turn knows about where it is.
+// surroundings describe the house, the thread and the sandbox of a turn.
 type surroundings struct {
 	House
 	Setting

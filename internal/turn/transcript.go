@@ -438,5 +438,5 @@ func appended(list []entry.PiMessage, text string) []entry.PiMessage {
 // clock is the format in which a model reads times.
 const clock = "Monday, 2 January 2006, 15:04 UTC"
 
-// longPause is the shortest pause in a thread that a model is told about.
+// longPause is the shortest pause in a thread that a model's transcript mentions.
 const longPause = time.Hour

@@ -426,7 +426,8 @@ type State struct {
 	Last time.Time
 }
 
-// StateTx returns the states of the bots in a thread, by their ids. A bot without one did nothing there lately.
+// StateTx returns the states of the bots in a thread, by their ids. A bot without a state has done nothing there
+// recently.
 func StateTx(ctx context.Context, tx pgx.Tx, house, thread string) (map[string]State, error) {
 	rows, err := queries.LastTurns(ctx, tx, house, thread)
 	states := map[string]State{}
@@ -451,8 +452,8 @@ type Used struct {
 	MemberMicros int64
 }
 
-// UsedTodayTx returns what the turns and runs of a house have used since midnight UTC, those in deleted threads included, and
-// what a person's part of that is.
+// UsedTodayTx returns the usage of a house's turns and runs since midnight UTC, including those in deleted threads, and a
+// person's part of it.
 func UsedTodayTx(ctx context.Context, tx pgx.Tx, house, person string) (u Used, err error) {
 	row, err := queries.DayUsed(ctx, tx, "", house, "")
 	if err != nil {
@@ -482,8 +483,8 @@ type ThreadUsed struct {
 	Tokens, Window int64
 }
 
-// TreeCostTx returns what the models of a thread and of all threads below it cost, in millionths of a US dollar. unknown reports
-// that the sum lacks some calls, because the price of their model is unknown.
+// TreeCostTx returns the cost of the models of a thread and of all threads below it, in millionths of a US dollar. unknown
+// reports that the sum leaves out calls of models whose price is unknown.
 func TreeCostTx(ctx context.Context, tx pgx.Tx, house, thread string) (micros int64, unknown bool, err error) {
 	row, err := queries.TreeSpent(ctx, tx, house, thread)
 	return row.CostMicros, row.CostUnknown, err
