@@ -13,9 +13,9 @@ import (
 // a command takes, and it ends when the person is gone.
 const mostTerminalTime = 24 * time.Hour
 
-// program returns what to run for a command. Both outputs are one pipe, so that the log has the lines in the order in
-// which they were written. A terminal instead of the pipe would also keep the order, but programs write more to a
-// terminal: colours, progress bars, questions, and \r before each line break. With Separate there are two pipes.
+// program returns the program to run for a command. Both outputs are one pipe, so that the log has the lines in the
+// order in which they were written. A terminal instead of the pipe would also keep the order, but programs write more
+// to a terminal: colours, progress bars, questions, and \r before each line break. With Separate there are two pipes.
 //
 // The command waits for this server when it prints faster than its output is read, because otherwise a part of the
 // output would be missing in its artifact.

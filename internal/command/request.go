@@ -158,7 +158,7 @@ func (d *Commands) refuses(l jobs.Load) error {
 	return nil
 }
 
-// waits returns what one more command waits for. ok is false if it waits only for a server.
+// waits returns the reason why one more command would wait. ok is false if it waits only for a server.
 func (d *Commands) waits(l jobs.Load) (w entry.CommandWaiting, ok bool) {
 	switch {
 	case l.Thread >= d.config.Limits.ThreadRunning:

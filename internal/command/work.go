@@ -100,8 +100,8 @@ func (w *work) noteBegun(ctx context.Context, p sandbox.Handle, launched bool) e
 	return w.job.SetNote(ctx, note{Begun: &at}, &machine)
 }
 
-// cancellation returns what the job records about its cancellation. If the database does not answer, it returns the zero
-// value instead of an error, because the command must end in any case.
+// cancellation returns the cancellation that the job records. If the database does not answer, it returns the zero value
+// instead of an error, because the command must end in any case.
 func (w *work) cancellation() cancellation {
 	ctx, cancel := context.WithTimeout(w.config.Jobs.Results(), cancelLookup)
 	defer cancel()
