@@ -118,7 +118,7 @@ type asking struct {
 	outcome Outcome
 }
 
-// statesOf returns what bots are doing in a thread, as policies see it.
+// statesOf returns the activity of bots in a thread, in the form that policies use.
 func statesOf(state map[string]turn.State, bots []bot.Bot) map[string]policy.State {
 	states, now := map[string]policy.State{}, time.Now()
 	for _, b := range bots {

@@ -33,8 +33,8 @@ const (
 // seconds old.
 type LogsUsed struct{ Entries, Bytes int64 }
 
-// MemberLogs is what one person or bot wrote of them, in bytes, and the most that it may be: 0 for an owner of the house, whom
-// only the quota of the house limits.
+// MemberLogs is the size of the part that one person or bot wrote, in bytes, and its limit: 0 for an owner of the house,
+// whom only the quota of the house limits.
 type MemberLogs struct{ Bytes, Most int64 }
 
 // logSizes measures logs, and caches the total sizes of houses' logs. It is safe for concurrent use.
@@ -130,7 +130,7 @@ func (s *logSizes) used(ctx context.Context, house string) (LogsUsed, error) {
 	return known.LogsUsed, nil
 }
 
-// of returns what the scope's agent wrote of the logs of its house.
+// of returns the size of the part of its house's logs that the scope's agent wrote.
 func (s *logSizes) of(ctx context.Context, scope db.Scope) (MemberLogs, error) {
 	key := [2]string{scope.House, scope.Agent}
 	s.mu.Lock()
@@ -184,7 +184,7 @@ func (d *Dispatcher) Logs(ctx context.Context, scope db.Scope) (used LogsUsed, m
 	return used, d.logs.quota, err
 }
 
-// MemberLogs returns what the scope's agent wrote of the logs of its house.
+// MemberLogs returns the size of the part of its house's logs that the scope's agent wrote.
 func (d *Dispatcher) MemberLogs(ctx context.Context, scope db.Scope) (MemberLogs, error) {
 	return d.logs.of(ctx, scope)
 }

@@ -125,7 +125,7 @@ func (d *Dispatcher) ReadPath(ctx context.Context, scope db.Scope, threadID, nam
 	})
 }
 
-// list returns what is at a path.
+// list describes what is at a path.
 func (b box) list(ctx context.Context, asked string) (l Listing, f boxFile, err error) {
 	ctx, stop := context.WithTimeout(ctx, lookTime)
 	defer stop()

@@ -41,7 +41,7 @@ var errUndecided = errors.New("the server has not decided yet about the message"
 // the thread says why. A message cannot be deleted while a turn that has begun answers it. Deleting a message deletes the
 // summaries that may include it, and the name that the thread took from it.
 //
-// People whom only the new text mentions are notified, and the notices of people whom no text mentions any more are removed.
+// Revise notifies people whom only the new text mentions, and removes the notices of people whom no text mentions any more.
 //
 // Errors: a [fault.NotFound] if there is no such message; a [fault.Forbidden] if somebody else said it; a
 // [fault.Precondition] if it is not the last one, was deleted, belongs to a coding agent's thread or to a closed one, or is

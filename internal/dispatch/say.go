@@ -147,8 +147,8 @@ type saying struct {
 // plain reports whether it can be written without reading other rows.
 func (s saying) plain() bool { return !s.runs && len(s.files) == 0 }
 
-// interpret returns what the speaker means by some valid chats: chats that are commands become commands, and attachments are
-// checked.
+// interpret returns the speaker's intention with some valid chats: chats that are commands become commands, and attachments
+// are checked.
 func (d *Dispatcher) interpret(ctx context.Context, by Speaker, threadID string, chats []entry.Draft, literal []bool) (s saying, err error) {
 	s = saying{by: by, thread: threadID, to: stream.Ref{House: by.House, Name: thread.StreamName(threadID)}}
 	if s.drafts, s.runs, err = by.drafts(ctx, chats, literal); err != nil {
@@ -252,8 +252,8 @@ func (s Speaker) drafts(ctx context.Context, chats []entry.Draft, literal []bool
 	return drafts, runs, nil
 }
 
-// compose returns what a speaker means by a chat with this text: a command, the chat without its escape, or the chat with its
-// directive applied. An unknown command is a [fault.Invalid] that lists the known ones.
+// compose returns the draft that a speaker means by a chat with this text: a command, the chat without its escape, or the
+// chat with its directive applied. An unknown command is a [fault.Invalid] that lists the known ones.
 func compose(draft entry.Draft, text string) (entry.Draft, error) {
 	if plain := entry.Unescaped(text); plain != text {
 		return with(draft, "text", plain)

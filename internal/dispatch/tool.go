@@ -12,7 +12,8 @@ import (
 
 // This file defines the bots' tools. tools.go lists them.
 
-// On whose behalf a tool acts, in words for people. Every tool acts for its bot, not for whoever asked the bot.
+// On whose behalf a tool acts, in words for people. Every tool acts for its bot, and not for the person who asked the
+// bot.
 const (
 	runsAsBot   = "The bot, in its own name. It works in the thread's sandbox, with the secrets and the network that the environment gives to every command."
 	readsAsBot  = "The bot, as a member of the house: it reads what every member can read. It changes nothing."

@@ -296,7 +296,7 @@ func label(f boxFile, exists bool) string {
 	return turn.Name(f.path)
 }
 
-// editOf returns what an earlier attempt of a call recorded.
+// editOf returns the edit that an earlier attempt of a call recorded.
 func (d *Dispatcher) editOf(ctx context.Context, c turn.Call) (row query.FileEditRow, found bool, err error) {
 	err = d.db.In(ctx, c.Scope, func(tx pgx.Tx) (err error) {
 		row, err = queries.FileEdit(ctx, tx, c.Turn, c.ID)

@@ -112,15 +112,15 @@ func overtaken(err error) bool {
 }
 
 // postpone releases the worker until the turn is due, and reports whether it did. A turn that someone is stopping is not
-// postponed, because it must not wait. A turn that is stopped later has no worker, so whoever stops it also ends it
-// ([Dispatcher.StopTurns]).
+// postponed, because it must not wait. A turn that is stopped later has no worker, so the code that stops it also ends
+// it ([Dispatcher.StopTurns]).
 func (d *Dispatcher) postpone(ctx context.Context, job *jobs.Job[turnArgs], until time.Time) (postponed bool) {
 	ctx, cancel := d.Jobs.Lasting(ctx)
 	defer cancel()
 	err := db.Persist(ctx, func() error {
 		return d.db.In(ctx, db.Scope{House: job.Args.House}, func(tx pgx.Tx) error {
 			postponed = false
-			t, err := turn.LockTx(ctx, tx, job.Args.Turn) // before the job: whoever stops it locks in this order
+			t, err := turn.LockTx(ctx, tx, job.Args.Turn) // lock the turn before the job, as StopTurns does
 			if gone := fault.CodeOf(err) == fault.NotFound; gone || err == nil && (t.StoppedBy != "" || !t.Status.Active()) {
 				return nil
 			} else if err != nil {
@@ -337,7 +337,7 @@ func (d *Dispatcher) stopTx(ctx context.Context, tx pgx.Tx, scope db.Scope, acti
 func (d *Dispatcher) endWaiting(ctx context.Context, waiting []turn.Turn) (err error) {
 	for _, t := range waiting {
 		failed := d.bots.Run(ctx, t.House, t.ID, stream.Ref{House: t.House, Name: thread.StreamName(t.Thread)})
-		if !errors.Is(failed, turn.ErrOvertaken) && !errors.Is(failed, turn.ErrAsking) { // whoever works on it ends it
+		if !errors.Is(failed, turn.ErrOvertaken) && !errors.Is(failed, turn.ErrAsking) { // otherwise another worker ends it
 			err = errors.Join(err, failed)
 		}
 	}
@@ -353,7 +353,7 @@ func (d *Dispatcher) UsedToday(ctx context.Context, scope db.Scope) (used turn.U
 	return used, err
 }
 
-// ThreadUsed returns what a thread of the scope's house has used.
+// ThreadUsed returns the usage of a thread of the scope's house.
 func (d *Dispatcher) ThreadUsed(ctx context.Context, scope db.Scope, threadID string) (used turn.ThreadUsed, err error) {
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
 		used, err = turn.ThreadUsedTx(ctx, tx, scope.House, threadID)
