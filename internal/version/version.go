@@ -15,7 +15,7 @@ import (
 // go build -ldflags "-X github.com/arbe-dev/arbe/internal/version.stamp=v1.2.3 -X …/internal/version.commit=0c502c9…".
 var stamp, commit string
 
-// Info is what is known of a build. A field that is not known is empty.
+// Info describes a build. Fields that are not known are empty.
 type Info struct {
 	// Version is that of the release, or what Go makes of the commit; "devel" when neither is known.
 	Version string `json:"version"`
@@ -27,7 +27,7 @@ type Info struct {
 	Go string `json:"go"`
 }
 
-// Get returns what is known of this build.
+// Get describes this build.
 var Get = sync.OnceValue(func() Info {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
