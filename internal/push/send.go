@@ -37,7 +37,7 @@ func (e *refusedError) Error() string {
 	return fmt.Sprintf("the push service answered with status %d", e.status)
 }
 
-// Notification is what a device shows, as JSON for its service worker (web/script/sw.js).
+// Notification is a notification for a device, as JSON for its service worker (web/script/sw.js).
 type Notification struct {
 	Title string `json:"title"`
 	Body  string `json:"body"`
