@@ -30,14 +30,14 @@ const (
 // Invite is a link with which one person may join a house.
 type Invite struct {
 	ID, House string
-	// Role is the role that the person gets. Note says whom the invite is for.
+	// Role is the role that the person gets. Note names the person whom the owner invites.
 	Role, Note string
 	// By is the owner who created it.
 	By, ByName           string
 	CreatedAt, ExpiresAt time.Time
 }
 
-// Invitation is what the token of an invite offers.
+// Invitation is the offer of an invite's token.
 type Invitation struct {
 	House, HouseName string
 	Role             string
@@ -129,7 +129,7 @@ func (h *Houses) RevokeInvite(ctx context.Context, scope db.Scope, id string) er
 	})
 }
 
-// Invitation returns what an invite's token offers, without using the invite. A token that cannot be used is a
+// Invitation returns the offer of an invite's token, without using the invite. A token that cannot be used is a
 // [fault.Unauthenticated], which gives the reason only if the token was once valid. The caller needs no credential,
 // because the person who has the link is not in the house yet.
 func (h *Houses) Invitation(ctx context.Context, token string) (Invitation, error) {
