@@ -269,8 +269,8 @@ type Pictures struct {
 	houses map[string]*picture
 }
 
-// view is what was sent to watchers with equal wants. They share it, so that changes are found once for all of them.
-// The picture's lock guards it.
+// view holds the rows that were sent to watchers with equal wants. They share it, so that changes are found once for
+// all of them. The picture's lock guards it.
 type view struct {
 	want     Want
 	watchers map[*watcher]struct{}

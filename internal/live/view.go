@@ -183,8 +183,8 @@ func (p *picture) forget() {
 	})
 }
 
-// content returns what a view shows, in the order in which it is first sent. missing is the first wanted id that does
-// not exist.
+// content returns the rows of a view, in the order in which they are first sent. missing is the first wanted id that
+// does not exist.
 func (p *picture) content(want Want) (keys []Key, rows map[Key]any, missing string) {
 	rows = map[Key]any{}
 	add := func(key Key, row any) {

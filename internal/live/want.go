@@ -41,7 +41,7 @@ const (
 	Environment Kind = "environment"
 	Member      Kind = "member"
 	Bot         Kind = "bot"
-	// Inbox is what needs a member and what they have read; its id is the member's.
+	// Inbox has a member's needs and readings; its id is the member's.
 	Inbox Kind = "inbox"
 	// TheRest says where the list of threads continues after the first ones. It has no id.
 	TheRest Kind = "rest"
