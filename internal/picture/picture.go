@@ -57,7 +57,7 @@ const (
 	WebP = "image/webp"
 )
 
-// Info is what the header of an image says.
+// Info has the facts in the header of an image.
 type Info struct {
 	// Type is the media type.
 	Type string
