@@ -18,7 +18,7 @@ import (
 type Write struct {
 	// ContentType is the type of Content and must be the log's. It is ignored if Content is empty.
 	ContentType string
-	// Content is what to append, made by [Drafts].
+	// Content are the drafts to append, made by [Drafts].
 	Content []entry.Draft
 	// Producer makes the append idempotent; nil if it is not.
 	Producer *Producer

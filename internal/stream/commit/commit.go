@@ -118,7 +118,7 @@ func (c *Committer) Remember(ref store.Ref, stream int64, contentType string, ex
 	c.queue.describe(ref, stream, contentType)
 }
 
-// Recall returns what was remembered of the stream that recently had this name. Another stream may have the name by
+// Recall returns the remembered data of the stream that recently had this name. Another stream may have the name by
 // now.
 func (c *Committer) Recall(ref store.Ref) (stream int64, contentType string, known bool) {
 	return c.queue.recall(ref)

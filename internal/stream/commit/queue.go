@@ -105,7 +105,7 @@ func (q *queue) enter(ref store.Ref) *lane {
 	return n
 }
 
-// recall returns what describe stored about the stream that recently had this name.
+// recall returns the data that describe stored about the stream that recently had this name.
 func (q *queue) recall(ref store.Ref) (id int64, contentType string, known bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -88,8 +88,7 @@ func (r *receiver) notified(n *pgconn.Notification) {
 	}
 }
 
-// change is what a notification says about one stream: that it was closed, that it was deleted, or that it reaches
-// position tail.
+// change is a change of one stream in a notification: it was closed, was deleted, or reaches position tail.
 type change struct {
 	stream, tail    int64
 	closed, deleted bool

@@ -57,7 +57,8 @@ type view struct {
 	deltas  []Delta
 }
 
-// view returns what follows cursor. sent is the offset up to which each preview was sent to this watcher.
+// view returns the part of the stream after cursor. sent is the offset up to which each preview was sent to this
+// watcher.
 //
 // Only watchers that have seen every entry of the topic get deltas. Taking an entry ends its preview under the same
 // lock, so that no delta follows its entry.
