@@ -21,7 +21,7 @@ type Queue struct {
 // Turn is one turn of a house.
 type Turn struct {
 	House string
-	// Cost is what the turn uses.
+	// Cost is the cost of the turn.
 	Cost int64
 	// Begun is closed when the turn begins.
 	Begun chan struct{}

@@ -15,16 +15,16 @@ const (
 	// askedLately is how long after a house asked for something the others keep to the moderate pace. It is longer than
 	// a command takes to begin, and than people and bots need for the next one of several quick commands.
 	askedLately = time.Second
-	// pieceCost is what a piece of output costs besides its bytes, in bytes. Programs can print in very small pieces.
+	// pieceCost is the cost of a piece of output besides its bytes, in bytes. Programs can print in very small pieces.
 	pieceCost = 2 << 10
-	// responseByte is what a byte of a model's response costs, in bytes of output: 50 ns to check and parse it.
+	// responseByte is the cost of a byte of a model's response, in bytes of output: 50 ns to check and parse it.
 	responseByte = 8
 	// liveBurst is how much live output of a house watchers get at once, and livePace how much a second after that. Live
 	// output is copied to all servers through the database. It is more than people can read.
 	liveBurst, livePace = 1 << 20, 1 << 20
 	// liveLeast is how much of a piece watchers get in any case, so that they see that the output goes on.
 	liveLeast = 2 << 10
-	// mostLive is how many houses a server remembers that have not shown anything lately.
+	// mostLive is how many houses without recent output a server remembers.
 	mostLive = 64
 )
 
