@@ -245,7 +245,7 @@ type Answer struct {
 	// House and Thread are the request's, and Approval is its id.
 	House, Thread, Approval string
 	Approve                 bool
-	// Reason is what the person says. The bot reads it if the answer is no, or if the bot asked a question. It may be empty.
+	// Reason is the person's comment. The bot reads it if the answer is no, or if the bot asked a question. It may be empty.
 	Reason string
 }
 
