@@ -231,7 +231,7 @@ func (f RunFinished) Plain() string {
 	return text
 }
 
-// PiFailed tells why a run failed, whatever its coding agent. It comes with the [StatusChanged] to failed.
+// PiFailed gives the reason why a run failed, for every coding agent. It comes with the [StatusChanged] to failed.
 type PiFailed struct {
 	Epoch int64 `json:"epoch"`
 	// Error describes the failure, and Next what to do about it.
@@ -269,7 +269,7 @@ func (f PiFailed) Plain() string {
 // [StatusChanged] to failed.
 type SessionOrphaned struct {
 	Epoch int64 `json:"epoch"`
-	// Reason tells how arbe found out.
+	// Reason says how arbe found out.
 	Reason string `json:"reason"`
 	// LastLines are the last lines of the runner's output, if they can be read.
 	LastLines string `json:"last_lines,omitempty"`

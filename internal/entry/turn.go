@@ -175,7 +175,7 @@ func (w TurnWaiting) Plain() string {
 // About returns it as a sentence about a bot: "Bee is waiting for Anthropic: overloaded; next try in 4 s".
 func (w TurnWaiting) About(bot string) string { return bot + " is " + w.Plain() }
 
-// For tells whom the turn waits for and why: "waiting for Anthropic: overloaded".
+// For says for which provider the turn waits, and why: "waiting for Anthropic: overloaded".
 func (w TurnWaiting) For() string {
 	return "waiting for " + cmp.Or(w.Provider, "the model") + ": " + w.Message
 }

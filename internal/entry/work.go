@@ -44,7 +44,7 @@ const (
 	ChildWork
 )
 
-// Stage is what an entry does to a work.
+// Stage is an entry's role in a work.
 type Stage int
 
 const (
@@ -60,7 +60,7 @@ const (
 	Completes
 )
 
-// Part is what an entry does to one work.
+// Part is an entry's role in one work.
 type Part struct {
 	Work
 	Stage Stage
