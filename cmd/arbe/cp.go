@@ -199,7 +199,7 @@ func (u *unpacking) entry(h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// file replaces whatever exists at a path by a file, so that it writes neither through a link nor into a pipe.
+// file replaces anything at a path by a file, so that it writes neither through a link nor into a pipe.
 func (u *unpacking) file(at string, mode fs.FileMode, content io.Reader) error {
 	if info, err := u.root.Lstat(at); err == nil && !info.IsDir() {
 		if err := u.root.Remove(at); err != nil {

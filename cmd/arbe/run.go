@@ -237,7 +237,7 @@ func runWords(r *arbev1.Run) string {
 	return text
 }
 
-// treeWords says what other runs of the same thread, and of those below it, cost.
+// treeWords describes the cost of other runs of the same thread and of the threads below it.
 func treeWords(micros int64) string {
 	if micros <= 0 {
 		return ""

@@ -29,7 +29,7 @@ func (a *app) calls(verb func(ctx context.Context, c *arbe.Client, args []string
 	}
 }
 
-// target decides which server to talk to, and as whom. The first of these that names a server wins:
+// target decides which server to call, and with which credential. The first of these that names a server wins:
 //
 //  1. the flags --host, --profile, --data-dir
 //  2. ARBE_HOST, ARBE_PROFILE, ARBE_DATA_DIR

@@ -92,7 +92,7 @@ type threadUsageView struct {
 	ContextWindow int64  `json:"context_window,omitempty"`
 }
 
-// usedWords says what the models of a thread have used, a line each.
+// usedWords describes the usage of a thread's models, one line each.
 func usedWords(u *arbev1.ThreadUsage) string {
 	if u.GetCalls() == 0 {
 		return ""

@@ -41,7 +41,7 @@ func writeWhole(path string, content func(io.Writer) error) error {
 	return nil
 }
 
-// unwrittenStdout says what to do if the error is one of writing to stdout. It returns other errors unchanged.
+// unwrittenStdout adds a next step to an error of writing to stdout. It returns other errors unchanged.
 func unwrittenStdout(err error) error {
 	if _, ours := errors.AsType[*os.PathError](err); ours {
 		return fault.New(fault.Precondition, "cannot write to stdout", "name a file with --output").Because(err)

@@ -99,7 +99,7 @@ func (a *app) withTerminal(ctx context.Context, keep bool, thread, command strin
 	return a.endTerminal(ctx, keep, thread, command, result, err)
 }
 
-// endTerminal says what happens to a command whose terminal is no longer shown, and returns the exit code.
+// endTerminal tells the person how the command of a closed terminal continues, and returns the exit code.
 func (a *app) endTerminal(ctx context.Context, keep bool, thread, command string, result *arbe.Result, err error) error {
 	if context.Cause(ctx) == errLeftTerminal && result == nil {
 		if keep {
