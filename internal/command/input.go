@@ -119,7 +119,7 @@ func (i *input) add(data []byte) {
 	}
 }
 
-// typed returns keys at a position of this server. Callers hold i.mu.
+// typed returns keys with their position as this server counts it. Callers hold i.mu.
 func (i *input) typed(k Keys) Keys {
 	k.End = false // a terminal has no end
 	switch {
