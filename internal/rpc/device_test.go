@@ -163,7 +163,7 @@ func TestCodesOfLoginsCannotBeGuessed(t *testing.T) {
 	b := setup(t)
 	begun := b.begin(t)
 	for n := range 10 {
-		refused(t, b.bob.answerLogin(t, fmt.Sprintf("BBBB-BBB%c", "CDFGHJKLMN"[n]), approve), connect.CodeNotFound, "no login waits")
+		refused(t, b.bob.answerLogin(t, fmt.Sprintf("BBBB-BBB%c", "CDFGHJKLMN"[n]), approve), connect.CodeNotFound, "no login with this code")
 	}
 	refused(t, b.bob.answerLogin(t, begun.UserCode, approve), connect.CodeResourceExhausted, "10 wrong codes")
 	_, err := b.bob.look(t, begun.UserCode)

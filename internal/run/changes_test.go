@@ -160,7 +160,7 @@ func TestChangesThatCannotBeUsed(t *testing.T) {
 		"of another run":       {apply(top.ID, 2), fault.Precondition, "run 2 has left no changes"},
 		"with no thread above": {apply(top.ID, 0), fault.Precondition, "no thread delegated this task"},
 		"of nothing":           {apply("nowhere", 0), fault.NotFound, "no such thread"},
-		"without a repository": {branch(top.ID, ""), fault.Precondition, "clones no repository"},
+		"without a repository": {branch(top.ID, ""), fault.Precondition, "has no repository"},
 	} {
 		if fault.CodeOf(c.err) != c.code || !strings.Contains(fault.From(c.err).Message, c.says) {
 			t.Errorf("%s: %v", what, c.err)

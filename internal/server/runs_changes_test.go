@@ -164,7 +164,7 @@ func TestTheChangesOfARunAreAppliedAndPushed(t *testing.T) {
 	if got := local.last(t).BranchRepository; got != "" {
 		t.Errorf("without a remote, a branch can be pushed to %q", got)
 	}
-	if _, err := c.client().Runs.OpenBranch(t.Context(), &arbev1.OpenBranchRequest{ThreadId: local.thread}); connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "clones no repository") {
+	if _, err := c.client().Runs.OpenBranch(t.Context(), &arbev1.OpenBranchRequest{ThreadId: local.thread}); connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "has no repository") {
 		t.Errorf("without a remote, opening a branch: %v", err)
 	}
 }
