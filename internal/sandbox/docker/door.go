@@ -32,6 +32,11 @@ func (p *provider) Relays(ctx context.Context, ref string) (bool, sandbox.Labels
 	return true, box.Labels, nil
 }
 
+// Hold counts as a program that runs in the box.
+func (p *provider) Hold(ctx context.Context, ref string) (release func(), err error) {
+	return p.begin(ctx, ref)
+}
+
 // Running returns the running boxes of this server's installation.
 func (p *provider) Running(ctx context.Context) (refs []string, err error) {
 	found, err := p.running(ctx)

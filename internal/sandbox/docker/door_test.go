@@ -128,3 +128,17 @@ func TestAProgramReadsAnAnswerThatComesEarly(t *testing.T) {
 		t.Errorf("it reads %q (%v)", said.String(), err)
 	}
 }
+
+func TestABoxThatIsStoppedHasItsDoorForTheNextCommand(t *testing.T) {
+	t.Parallel()
+	e := sharedEngine(t)
+	d := opened(t, e.Host())
+	d.OnDoor(sandboxtest.AnswerDoor)
+	ref := create(t, d, "door-stopped")
+	for range 3 {
+		wantDoor(t, d, ref, "door-stopped")
+		if _, err := e.ContainerStop(t.Context(), ref, client.ContainerStopOptions{Timeout: new(int)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

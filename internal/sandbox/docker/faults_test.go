@@ -47,9 +47,10 @@ type failure struct {
 	on     *regexp.Regexp // matches "METHOD path", without the version
 	status int            // the status of the answer, for which the engine is not asked; 0 breaks the connection
 	body   string
-	hang   bool // the answer never comes
-	cut    bool // the engine acts, but its answer is lost
-	times  int  // 0 means always
+	hang   bool   // the answer never comes
+	cut    bool   // the engine acts, but its answer is lost
+	before func() // happens before the request, which succeeds
+	times  int    // 0 means always
 	done   int
 }
 
@@ -77,6 +78,9 @@ func disturb(t *testing.T, e *dockertest.Engine) *wire {
 		f := w.match(r)
 		switch {
 		case f == nil:
+			to.ServeHTTP(out, r)
+		case f.before != nil:
+			f.before()
 			to.ServeHTTP(out, r)
 		case f.hang:
 			<-r.Context().Done()

@@ -165,6 +165,8 @@ func ownFiles(keeper remote.Program) ([]byte, error) {
 		{ownFolder + "/", tar.TypeDir, 0o755, 0, "", nil},
 		{firstPath, tar.TypeReg, 0o555, 0, "", keeper.Text},
 		{ownPath(keeper), tar.TypeLink, 0o555, 0, firstPath, nil},
+		{"/run/", tar.TypeDir, 0o755, 0, "", nil},
+		{protocol.SecretFolder + "/", tar.TypeDir, secretMode, 0, "", nil},
 		{"/home/", tar.TypeDir, 0o755, 0, "", nil},
 		{"/var/", tar.TypeDir, 0o755, 0, "", nil},
 		{"/var/lib/", tar.TypeDir, 0o755, 0, "", nil},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,31 @@ func TestTheFilesOfASecretAreInMemory(t *testing.T) {
 	}
 	if _, err := d.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"touch", "end"}}); err != nil {
 		t.Fatal(err)
+	}
+	wantNoSecrets(t, e, ref)
+}
+
+// A box that is stopped loses the files, but a command that has not been launched yet receives them.
+func TestACommandNeverStartsWithoutItsFiles(t *testing.T) {
+	t.Parallel()
+	e := sharedEngine(t)
+	w := disturb(t, e)
+	d := opened(t, w.host())
+	ref := create(t, d, "secret-stopped")
+	run(t, d, ref, "true")
+	runs := 0
+	end := w.fail(failure{on: regexp.MustCompile("^POST /containers/" + ref + "/exec$"), before: func() {
+		if runs++; runs == 2 { // the first one has placed the files
+			if _, err := e.ContainerStop(context.Background(), ref, client.ContainerStopOptions{Timeout: new(int)}); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	var said strings.Builder
+	_, err := d.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"cat", sandbox.SecretFolder + "/key"}, Secrets: aSecret, Stdout: &said})
+	end()
+	if err != nil || said.String() != aSecret["key"] {
+		t.Errorf("it reads %q (%v)", said.String(), err)
 	}
 	wantNoSecrets(t, e, ref)
 }

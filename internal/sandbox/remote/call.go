@@ -80,7 +80,7 @@ func (d *Driver) run(ctx context.Context, ref string, argv []string, input []byt
 
 // call sends a request to the keeper of a box. A [fault.NotFound] promises that nothing was started.
 func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (reply protocol.Reply, err error) {
-	d.attendDoor(ctx, ref, r.Op)
+	defer d.attendDoor(ctx, ref, r.Op)()
 	uncertain := false // an earlier attempt may have arrived and started something
 	for attempt := 1; ; attempt++ {
 		if attempt > 1 {

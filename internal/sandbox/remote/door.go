@@ -34,6 +34,9 @@ type Streaming interface {
 	// output and input. Close ends the keeper. Door starts no box: if the box is stopped, the error is a [fault.Unavailable].
 	Door(ctx context.Context, ref string) (io.ReadWriteCloser, error)
 
+	// Hold keeps this server from stopping a box that is idle until release is called.
+	Hold(ctx context.Context, ref string) (release func(), err error)
+
 	// Running returns the boxes of this server's installation that run. Doors of others are not opened before their next use.
 	Running(ctx context.Context) (refs []string, err error)
 }
@@ -69,6 +72,7 @@ type door struct {
 	ref    string
 	of     sandbox.Labels
 	tried  chan struct{} // closed when it is open, or cannot be opened
+	gone   chan struct{} // closed when it is another door's turn
 	cancel context.CancelFunc
 
 	mu   sync.Mutex
@@ -121,48 +125,74 @@ func (d *Driver) relayed(ctx context.Context, ref string) (r relays, err error) 
 type doorless struct{}
 
 // attendDoor opens the door of a box before a request, if the request is about a command. A command that is about to start waits
-// for it, because its first act may be to ask the server.
-func (d *Driver) attendDoor(ctx context.Context, ref string, op protocol.Op) {
+// for it, because its first act may be to ask the server. The caller calls done after the request.
+func (d *Driver) attendDoor(ctx context.Context, ref string, op protocol.Op) (done func()) {
+	done = func() {}
 	starts := op == protocol.Launch
 	if !starts && op != protocol.Follow || ctx.Value(doorless{}) != nil {
-		return
+		return done
 	}
 	r, err := d.relayed(ctx, ref)
 	if err != nil || !r.relays { // the request itself finds out what is wrong
-		return
+		return done
 	}
-	one := d.openDoor(ref, r.of, starts)
-	if one == nil || !starts {
-		return
+	if !starts {
+		d.openDoor(ref, r.of, false)
+		return done
 	}
-	limit := time.NewTimer(doorWithin)
-	defer limit.Stop()
-	select {
-	case <-one.tried:
-	case <-limit.C:
-	case <-ctx.Done():
+	streaming, streams := d.provider.(Streaming)
+	if streams { // the door would not survive a stop of the box
+		if release, err := streaming.Hold(ctx, ref); err == nil {
+			done = release
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, doorWithin)
+	defer cancel()
+	for {
+		one, had := d.openDoor(ref, r.of, true)
+		if one == nil || !waitFor(limited, one.tried) || !had || !streams {
+			return done
+		}
+		// The box may have been stopped just now, and the end of the door's stream may not have arrived.
+		if asleep, err := streaming.Asleep(limited, ref); err != nil || !asleep {
+			return done
+		}
+		one.cancel()
+		if !waitFor(limited, one.gone) {
+			return done
+		}
 	}
 }
 
-// openDoor returns the door of a box, and opens it if it is not open. With start, it starts a stopped box. It returns nil after
-// Close.
-func (d *Driver) openDoor(ref string, of sandbox.Labels, start bool) *door {
+// waitFor waits until a channel is closed, and reports whether that was before the end of ctx.
+func waitFor(ctx context.Context, closed <-chan struct{}) bool {
+	select {
+	case <-closed:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// openDoor returns the door of a box, and whether there was one. Otherwise it opens one, and with start it starts a stopped box
+// for that. It returns nil after Close.
+func (d *Driver) openDoor(ref string, of sandbox.Labels, start bool) (one *door, had bool) {
 	d.doors.mu.Lock()
 	defer d.doors.mu.Unlock()
-	one, ok := d.doors.open[ref]
-	if !ok {
+	one, had = d.doors.open[ref]
+	if !had {
 		if d.closed.Err() != nil {
-			return nil
+			return nil, false
 		}
 		ctx, cancel := context.WithCancel(context.WithValue(d.closed, doorless{}, true))
-		one = &door{ref: ref, of: of, tried: make(chan struct{}), cancel: cancel}
+		one = &door{ref: ref, of: of, tried: make(chan struct{}), gone: make(chan struct{}), cancel: cancel}
 		d.doors.open[ref] = one
 		d.doors.work.Go(func() { d.keepDoor(ctx, one, start) })
 	}
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	one.used = time.Now()
-	return one
+	return one, had
 }
 
 // keepDoor opens a door and keeps it open until the box or the driver ends.
@@ -177,6 +207,7 @@ func (d *Driver) keepDoor(ctx context.Context, one *door, start bool) {
 	d.doors.mu.Lock()
 	defer d.doors.mu.Unlock()
 	delete(d.doors.open, one.ref)
+	close(one.gone)
 }
 
 // errNoDoor means that a door cannot be opened now.

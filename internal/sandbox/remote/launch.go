@@ -91,7 +91,7 @@ func (d *Driver) start(ctx context.Context, ref string, r protocol.Request, secr
 	if err := ctx.Err(); err != nil {
 		return protocol.Reply{}, fault.From(err)
 	}
-	if len(secrets) > 0 {
+	if r.Secret = len(secrets) > 0; r.Secret {
 		if err := d.placeSecrets(ctx, ref, r.ID, secrets); err != nil {
 			return protocol.Reply{}, err
 		}
@@ -102,6 +102,11 @@ func (d *Driver) start(ctx context.Context, ref string, r protocol.Request, secr
 		d.mu.Unlock()
 	}
 	reply, err := d.call(ctx, ref, r)
+	for attempt := 1; err == nil && reply.Reason == protocol.SecretsLost && attempt < interrupted; attempt++ {
+		if err = d.placeSecrets(ctx, ref, r.ID, secrets); err == nil {
+			reply, err = d.call(ctx, ref, r)
+		}
+	}
 	if err == nil {
 		if err = explain(reply, r); err != nil && len(secrets) > 0 {
 			d.forgetLater(ref, r.ID) // so the files go at once
@@ -140,6 +145,8 @@ func explain(reply protocol.Reply, r protocol.Request) error {
 		err = noTerminal(r)
 	case protocol.NoSecrets:
 		err = noSecrets()
+	case protocol.SecretsLost:
+		err = fault.New(fault.Unavailable, "the sandbox loses the files of secrets before the command starts", "run the command again")
 	default:
 		return fileError(reply, r)
 	}

@@ -23,6 +23,11 @@ func launch(r protocol.Request) protocol.Reply {
 	if r.ID == "" || len(r.Argv) == 0 {
 		return protocol.Reply{Reason: protocol.BadRequest}
 	}
+	if r.Secret && !isLocked(holdingOf(r.ID)) {
+		if _, err := os.Stat(recordOf(r.ID)); err != nil { // it was not launched before
+			return protocol.Reply{Reason: protocol.SecretsLost}
+		}
+	}
 	for deadline := time.Now().Add(beginWithin); ; time.Sleep(5 * time.Millisecond) {
 		lock, err := claim(r.ID)
 		if err == nil {

@@ -80,6 +80,8 @@ type Request struct {
 
 	// Secrets are the contents of files, by their names, for [Secrets].
 	Secrets map[string][]byte `json:"secrets,omitempty"`
+	// Secret is for Launch: the command receives files, which must be there.
+	Secret bool `json:"secret,omitempty"`
 
 	// DataIn is the file in the inbox that holds the data of the request; see Data.
 	DataIn string `json:"data_in,omitempty"`

@@ -13,5 +13,9 @@ const (
 // until the command has ended or was forgotten, or was not launched. Then those are removed that no other running command has.
 const Secrets Op = "secrets"
 
-// NoSecrets means that the box has no [SecretFolder].
-const NoSecrets Reason = "secrets"
+const (
+	// NoSecrets means that the box has no [SecretFolder].
+	NoSecrets Reason = "secrets"
+	// SecretsLost means that a command was not launched, because its files are not there any more: the box was started again.
+	SecretsLost Reason = "lost"
+)
