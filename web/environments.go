@@ -24,7 +24,7 @@ func (a *app) environments(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v.Environments, v.More = res.Environments, res.NextPageToken
+	v.Environments, v.More, v.DefaultDriver = res.Environments, res.NextPageToken, res.DefaultDriver
 	return a.show(w, r, http.StatusOK, environmentsPage(v))
 }
 
@@ -34,7 +34,7 @@ func (a *app) newEnvironment(w http.ResponseWriter, r *http.Request) error {
 	if v.Layout, err = a.layoutOf(r, r.PathValue("house"), inSettings); err != nil {
 		return err
 	}
-	return a.show(w, r, http.StatusOK, environmentPage(v))
+	return a.showEnvironment(w, r, http.StatusOK, v)
 }
 
 func (a *app) environment(w http.ResponseWriter, r *http.Request) error {
@@ -43,7 +43,17 @@ func (a *app) environment(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v.Values, v.Saved = valuesOf(v.Environment), r.URL.Query().Has("saved")
-	return a.show(w, r, http.StatusOK, environmentPage(v))
+	return a.showEnvironment(w, r, http.StatusOK, v)
+}
+
+// showEnvironment shows the form of an environment.
+func (a *app) showEnvironment(w http.ResponseWriter, r *http.Request, status int, v environmentView) error {
+	res, err := a.services.environments.ListEnvironments(r.Context(), &arbev1.ListEnvironmentsRequest{HouseId: v.Layout.House.Id, PageSize: 1})
+	if err != nil {
+		return err
+	}
+	v.DefaultDriver = res.DefaultDriver
+	return a.show(w, r, status, environmentPage(v))
 }
 
 func (a *app) environmentView(r *http.Request) (v environmentView, err error) {
@@ -306,7 +316,7 @@ func (a *app) saveEnvironment(w http.ResponseWriter, r *http.Request, v environm
 	if err := complete(&v); err != nil {
 		return err
 	}
-	return a.show(w, r, status, environmentPage(v))
+	return a.showEnvironment(w, r, status, v)
 }
 
 // deleteEnvironment deletes an environment that nothing uses.
@@ -343,7 +353,7 @@ func (a *app) refuseEnvironment(w http.ResponseWriter, r *http.Request, v enviro
 	if v.Problems, err = problemsOf(failed); err != nil {
 		return err
 	}
-	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), environmentPage(v))
+	return a.showEnvironment(w, r, faultOf(failed).Code.HTTPStatus(), v)
 }
 
 // allowHost lets the sandboxes of an environment reach a host that was refused to a command of a thread.
@@ -380,5 +390,5 @@ func (a *app) diagnoseEnvironment(w http.ResponseWriter, r *http.Request) error 
 	if err := stream.Err(); err != nil {
 		return err
 	}
-	return a.show(w, r, http.StatusOK, environmentPage(v))
+	return a.showEnvironment(w, r, http.StatusOK, v)
 }

@@ -110,9 +110,9 @@ func environmentsPage(v environmentsView) templ.Component {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var6 string
-					templ_7745c5c3_Var6, templ_7745c5c3_Err = templ.JoinStringErrs(recipeLine(e))
+					templ_7745c5c3_Var6, templ_7745c5c3_Err = templ.JoinStringErrs(recipeLine(e, v.DefaultDriver))
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `environments.templ`, Line: 19, Col: 48}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `environments.templ`, Line: 19, Col: 65}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var6))
 					if templ_7745c5c3_Err != nil {
@@ -544,7 +544,7 @@ func environmentPage(v environmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			if v.limitsSet() || v.Values["driver"] != "" && v.Values["driver"] != "local" || v.Problems["driver"] != "" {
+			if v.limitsSet() {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 51, " open")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
@@ -578,7 +578,7 @@ func environmentPage(v environmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = limit("driver", "Driver", "Leave empty for local.", v).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = limit("driver", "Driver", "Leave empty for "+v.DefaultDriver+".", v).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

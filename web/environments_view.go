@@ -14,6 +14,8 @@ type environmentsView struct {
 	Layout       layout
 	Environments []*arbev1.Environment
 	More         string
+	// DefaultDriver is the driver of environments that name none.
+	DefaultDriver string
 }
 
 // environmentView is the form of one environment.
@@ -21,6 +23,8 @@ type environmentView struct {
 	Layout layout
 	// Environment is nil in the form of a new one.
 	Environment *arbev1.Environment
+	// DefaultDriver is the driver of environments that name none.
+	DefaultDriver string
 	// Values are the form's values by field, Problems its errors.
 	Values   map[string]string
 	Problems problems
@@ -61,8 +65,11 @@ func (v environmentView) isDefault() bool {
 	return v.Environment != nil && v.Environment.Id == v.Layout.House.DefaultEnvironmentId
 }
 
-// limitsSet reports whether a limit is set or has an error. The form then unfolds the limits to show it.
+// limitsSet reports whether a limit or another driver is set, or one of them has an error. The form then unfolds them to show it.
 func (v environmentView) limitsSet() bool {
+	if driver := v.Values["driver"]; driver != "" && driver != v.DefaultDriver || v.Problems["driver"] != "" {
+		return true
+	}
 	for _, field := range environmentFields[slices.Index(environmentFields, "memory_mb"):] {
 		if v.Values[field] != "" || v.Problems[field] != "" {
 			return true
@@ -93,7 +100,7 @@ func (v environmentView) action() string {
 }
 
 // recipeLine summarizes an environment in one line: what its sandboxes are built from and receive.
-func recipeLine(e *arbev1.Environment) string {
+func recipeLine(e *arbev1.Environment, defaultDriver string) string {
 	c := e.GetConfig()
 	var parts []string
 	if c.GetImage() != "" {
@@ -113,7 +120,7 @@ func recipeLine(e *arbev1.Environment) string {
 		parts = append(parts, "setup script")
 	}
 	if len(parts) == 0 {
-		parts = append(parts, "the "+cmp.Or(c.GetDriver(), "local")+" driver's base image")
+		parts = append(parts, "the "+cmp.Or(c.GetDriver(), defaultDriver)+" driver's base image")
 	}
 	for _, s := range c.GetSecrets() {
 		parts = append(parts, "$"+s.GetName())

@@ -1055,7 +1055,7 @@ func (s environments) GetEnvironment(_ context.Context, req *arbev1.GetEnvironme
 }
 
 func (s environments) ListEnvironments(context.Context, *arbev1.ListEnvironmentsRequest) (*arbev1.ListEnvironmentsResponse, error) {
-	return &arbev1.ListEnvironmentsResponse{Environments: s.f.recipes}, nil
+	return &arbev1.ListEnvironmentsResponse{Environments: s.f.recipes, DefaultDriver: "standard"}, nil
 }
 
 type models struct {

@@ -95,3 +95,17 @@ func TestAPageWorksWithoutItsChecklist(t *testing.T) {
 	contains(t, page, "starter-text")
 	lacks(t, page, "Set up this house")
 }
+
+// Pages know no driver by name.
+func TestThePagesOfEnvironmentsNameTheServersDefaultDriver(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.recipes[0].Config = &arbev1.EnvironmentConfig{}
+	c := ada(t, f)
+	_, page := c.get("/houses/home/environments")
+	contains(t, page, "the standard driver&#39;s base image")
+	_, page = c.get("/houses/home/environments/new")
+	contains(t, page, "Leave empty for standard.", `<details class="limits"><summary>Limits and driver`)
+	_, page = c.get("/environments/env1") // of the driver local, which is not the default here
+	contains(t, page, `<details class="limits" open><summary>Limits and driver`)
+}

@@ -183,8 +183,12 @@ func (e *examination) door(ctx context.Context, house string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	page, err := e.client.Environments.ListEnvironments(ctx, &arbev1.ListEnvironmentsRequest{HouseId: house, PageSize: 1})
+	if err != nil {
+		return "", err
+	}
 	base := "http://arbe.internal"
-	if env.GetEnvironment().GetConfig().GetDriver() != "local" {
+	if first(env.GetEnvironment().GetConfig().GetDriver(), page.GetDefaultDriver()) != "local" {
 		base = e.target.URL
 	}
 	return base + "/api/stream/arbe-doctor", nil

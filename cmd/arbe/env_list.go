@@ -24,7 +24,7 @@ func envList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			environments, err := allEnvironments(ctx, c, in)
+			environments, driver, err := allEnvironments(ctx, c, in)
 			if err != nil {
 				return err
 			}
@@ -36,7 +36,7 @@ func envList(a *app) *cobra.Command {
 				}
 				config := e.GetConfig()
 				rows[i] = row{e.GetId(), viewEnvironment(e), []string{
-					e.GetId(), e.GetName(), first(config.GetDriver(), "local"), first(config.GetImage(), "-"), first(config.GetRepo(), "-"), note,
+					e.GetId(), e.GetName(), first(config.GetDriver(), driver), first(config.GetImage(), "-"), first(config.GetRepo(), "-"), note,
 				}}
 			}
 			return a.list([]string{"ID", "NAME", "DRIVER", "IMAGE", "REPOSITORY", ""}, rows)

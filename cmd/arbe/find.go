@@ -140,7 +140,7 @@ func matchingSandboxes(ctx context.Context, c *arbe.Client, house, ref string) (
 }
 
 func environmentsOf(ctx context.Context, c *arbe.Client, house, _ string) ([]thing, error) {
-	all, err := allEnvironments(ctx, c, house)
+	all, _, err := allEnvironments(ctx, c, house)
 	return things(all), err
 }
 

@@ -37,11 +37,13 @@ func allBots(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.Bot, 
 	})
 }
 
-func allEnvironments(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.Environment, error) {
-	return pages(func(token string) ([]*arbev1.Environment, string, error) {
+func allEnvironments(ctx context.Context, c *arbe.Client, house string) (list []*arbev1.Environment, defaultDriver string, err error) {
+	list, err = pages(func(token string) ([]*arbev1.Environment, string, error) {
 		page, err := c.Environments.ListEnvironments(ctx, &arbev1.ListEnvironmentsRequest{HouseId: house, PageSize: 200, PageToken: token})
+		defaultDriver = page.GetDefaultDriver()
 		return page.GetEnvironments(), page.GetNextPageToken(), err
 	})
+	return list, defaultDriver, err
 }
 
 func allHouses(ctx context.Context, c *arbe.Client) ([]*arbev1.House, error) {

@@ -100,7 +100,7 @@ func (a *app) delegatedFrom(ctx context.Context, c *arbe.Client, house string, r
 // environmentOfRepo returns the oldest environment of a house that has this repository and no other. If the house has no such
 // environment, it creates one.
 func (a *app) environmentOfRepo(ctx context.Context, c *arbe.Client, house, repo, ref string) (string, error) {
-	all, err := allEnvironments(ctx, c, house)
+	all, _, err := allEnvironments(ctx, c, house)
 	if err != nil {
 		return "", err
 	}

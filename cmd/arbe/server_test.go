@@ -15,7 +15,7 @@ import (
 // upServer is an arbe up in its own process, with its own data directory and port.
 type upServer struct {
 	// verb is up, or serve for a server on the database of another one.
-	verb string
+	verb          string
 	dataDir, addr string
 	// settings holds more variables of its environment.
 	settings []string

@@ -91,7 +91,7 @@ func (s *environmentService) ListEnvironments(ctx context.Context, req *arbev1.L
 		return nil, err
 	}
 	rows, next := cut(environmentList, rows, size, func(e sandbox.Environment) bookmark { return bookmark{Time: e.CreatedAt, ID: e.ID} })
-	return &arbev1.ListEnvironmentsResponse{Environments: each(rows, wireEnvironment), NextPageToken: next}, nil
+	return &arbev1.ListEnvironmentsResponse{Environments: each(rows, wireEnvironment), NextPageToken: next, DefaultDriver: sandbox.DefaultDriver}, nil
 }
 
 func (s *environmentService) UpdateEnvironment(ctx context.Context, req *arbev1.UpdateEnvironmentRequest) (*arbev1.UpdateEnvironmentResponse, error) {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/arbe-dev/arbe/internal/sandbox"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -79,6 +80,12 @@ func TestEnvironment(t *testing.T) {
 			}
 		}
 		must(t, remove(t, made.Id))
+	})
+	t.Run("names the driver of recipes that name none", func(t *testing.T) {
+		list, err := ada.Environments.ListEnvironments(t.Context(), &arbev1.ListEnvironmentsRequest{HouseId: ada.house.Id})
+		if err != nil || list.DefaultDriver != sandbox.DefaultDriver {
+			t.Errorf("it is %q, %v", list.GetDefaultDriver(), err)
+		}
 	})
 	t.Run("changes by name, by recipe, and the recipe as a whole", func(t *testing.T) {
 		made := ada.environment(t, "first", recipe)

@@ -112,7 +112,7 @@ func (x *Environment) GetEtag() string {
 // EnvironmentConfig is a recipe for sandboxes.
 type EnvironmentConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sandbox driver. Empty means "local".
+	// The sandbox driver. Empty means the server's default; see ListEnvironmentsResponse.default_driver.
 	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
 	// The root file system, in a form that the driver understands, such as the reference of an OCI image. Empty means the
 	// driver's own base.
@@ -917,6 +917,8 @@ type ListEnvironmentsResponse struct {
 	Environments []*Environment         `protobuf:"bytes,1,rep,name=environments,proto3" json:"environments,omitempty"`
 	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// The sandbox driver of environments that name none.
+	DefaultDriver string `protobuf:"bytes,3,opt,name=default_driver,json=defaultDriver,proto3" json:"default_driver,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -961,6 +963,13 @@ func (x *ListEnvironmentsResponse) GetEnvironments() []*Environment {
 func (x *ListEnvironmentsResponse) GetNextPageToken() string {
 	if x != nil {
 		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListEnvironmentsResponse) GetDefaultDriver() string {
+	if x != nil {
+		return x.DefaultDriver
 	}
 	return ""
 }
@@ -1611,10 +1620,11 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\tpage_size\x18\x02 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"|\n" +
+	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\xa3\x01\n" +
 	"\x18ListEnvironmentsResponse\x128\n" +
 	"\fenvironments\x18\x01 \x03(\v2\x14.arbe.v1.EnvironmentR\fenvironments\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb3\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12%\n" +
+	"\x0edefault_driver\x18\x03 \x01(\tR\rdefaultDriver\"\xb3\x01\n" +
 	"\x18UpdateEnvironmentRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\"\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dH\x00R\x04name\x88\x01\x01\x122\n" +
