@@ -3,13 +3,15 @@
 // The initialisation of arbe's packages allocates 7 MB and keeps most of it. At Go's default, the collector would mark that
 // heap at 4 MB and again at each growth, which takes a third of the time of a short verb. Go initialises ready packages in
 // the order of their import paths (Go specification, "Package initialization"). This package imports only the standard
-// library, so it comes before most of the others. It must never import anything else.
+// library and [pages], so it comes before most of the others. It must never import anything else.
 package early
 
 import (
 	"os"
 	"runtime/debug"
 	"time"
+
+	"github.com/arbe-dev/arbe/cmd/arbe/early/pages"
 )
 
 const (
@@ -20,6 +22,7 @@ const (
 )
 
 func init() {
+	pages.Ask() // half of the heap is mapped by now
 	if os.Getenv("GOGC") != "" {
 		return // the operator has decided
 	}

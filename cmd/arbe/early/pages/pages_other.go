@@ -1,0 +1,6 @@
+//go:build !linux
+
+package pages
+
+// Ask does nothing on other systems.
+func Ask() {}
