@@ -96,10 +96,6 @@ func (d *Driver) load() error {
 	return d.loadQuarantined()
 }
 
-// unfinished marks the directory of a box that is being created or deleted, so that the next server can remove it if
-// this one is killed.
-const unfinished = "unfinished"
-
 // clearUnfinished removes a directory without a record if it is marked as unfinished or empty. Any other directory
 // without a record is moved to the quarantine, because it may hold somebody's work.
 func (d *Driver) clearUnfinished(dir string) error {

@@ -48,6 +48,10 @@ func removeTree(dir string) error {
 	}
 }
 
+// unfinished marks the directory of a box that is being created or deleted, so that the next server can remove it if
+// this one is killed.
+const unfinished = "unfinished"
+
 // removeMarked removes the directory of an unfinished box. The mark is the last file to go: a server that finds neither
 // the mark nor a record takes the files for somebody's and keeps them.
 func removeMarked(dir string) error {

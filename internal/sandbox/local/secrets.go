@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -20,22 +19,9 @@ import (
 // container, which belongs to the box's root user, so that commands can neither replace nor add files. No layer, image
 // or disk contains them, and they end with the container at the latest.
 
-// secretSpace limits the secrets of a box, in bytes. The values of one command have at most 128 KiB, and while one is
-// replaced, there are both. Each file takes up whole pages.
-const secretSpace = 4 << 20
-
 // validSecret is the form of the name of a secret's file. Names with a dot at the beginning are for files that are
 // being written.
 var validSecret = lazyregexp.New(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$`)
-
-// secretFiles are the files of secrets in one container.
-type secretFiles struct {
-	mu sync.Mutex // also for closing the container's root
-	// held counts the commands that receive a file, by its name.
-	held map[string]int
-	// unknown counts the running commands of earlier servers, which may receive any file.
-	unknown int
-}
 
 // placeSecrets writes the files of a command that is about to start. They stay until dropSecrets was called as often.
 func (c *container) placeSecrets(files map[string]string) (err error) {
