@@ -2,18 +2,13 @@ package web
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
-	"github.com/arbe-dev/arbe/web/guard"
 	"github.com/arbe-dev/arbe/web/terminal"
 	"github.com/arbe-dev/arbe/web/transcript"
 )
@@ -35,9 +30,6 @@ const (
 	// ttyRate limits how many bytes of output a tty reads in a second, and ttyBurst is how far it may be ahead. The command
 	// waits for a slower reader.
 	ttyRate, ttyBurst = 8 << 20, 20 * time.Millisecond
-	// redrawAfter is how long after it joined a tty gives the terminal its size. The change makes programs draw their screen,
-	// which the tty has not seen.
-	redrawAfter = 200 * time.Millisecond
 )
 
 type ttyKey struct{ session, thread, command string }
@@ -160,80 +152,6 @@ func (t *tty) ended() bool {
 	return t.end != nil
 }
 
-// openTTY returns a tty of a command that has begun to read its output.
-func (a *app) openTTY(ctx context.Context, key ttyKey, command *arbev1.Entry, rows, columns int) *tty {
-	t := &tty{
-		id: newID(), key: key, screen: terminal.New(rows, columns), changed: make(chan struct{}),
-		sizes: make(chan *arbev1.TerminalSize, 1), replies: make(chan []byte, 16),
-	}
-	t.ctx, t.stop = context.WithCancel(withSession(context.WithoutCancel(ctx), key.session))
-	t.show = func(f func()) { a.careful(t, f) }
-	t.unused = time.AfterFunc(ttyLasts, t.stop)
-	guard.Background(func() error { a.runTTY(t, command); return nil })
-	guard.Background(func() error { a.sendReplies(t); return nil })
-	return t
-}
-
-// careful runs a function that changes the screen of a tty, whose lock the caller holds. If it panics, the tty goes on with an empty screen, because the panic of
-// a goroutine that no page waits for would end the process.
-func (a *app) careful(t *tty, f func()) {
-	if err := guard.Run(func() error { f(); return nil }); err != nil {
-		a.log.Log(t.ctx, slog.LevelError, "web: a terminal cannot show its output", "thread", t.key.thread, "command", t.key.command, "error", err)
-		t.screen = terminal.New(24, 80)
-	}
-}
-
-// runTTY reads the output of the command until it ends, or the tty does.
-func (a *app) runTTY(t *tty, command *arbev1.Entry) {
-	defer t.stop()
-	client := &arbe.Client{Services: arbe.Services{Threads: a.services.threads, Entries: a.services.entries}}
-	for {
-		// The size that the command gets at first is not that of the tty, so that it changes.
-		rows, columns := t.size()
-		redraw := time.AfterFunc(redrawAfter, func() { t.resize(t.size()) })
-		result, err := client.Join(t.ctx, t.key.thread, command, arbe.Terminal{
-			In: silent{t.ctx}, Out: t, Size: sizeMessage(rows+1, columns), Resized: t.sizes,
-		}, arbe.OnEvent(t.heard))
-		redraw.Stop()
-		switch {
-		case t.ctx.Err() != nil:
-			return
-		case result == nil && arbe.Reason(err) == string(fault.OutputGone): // it was read too slowly
-			t.change(func() { _, _ = t.screen.Write([]byte("\x1bc")) })
-			continue
-		}
-		end := ttyEndOf(result, err)
-		if end.How == "" {
-			a.log.Log(t.ctx, slog.LevelWarn, "web: a terminal was interrupted", "thread", t.key.thread, "command", t.key.command, "error", faultOf(err).Detail())
-			end = ttyEnd{"gone", "The terminal was interrupted. Open this page again."}
-		}
-		t.change(func() { t.end = &end })
-		return
-	}
-}
-
-// ttyEndOf returns why the attempt to read a terminal ended; How is empty if that is not known.
-func ttyEndOf(result *arbe.Result, err error) ttyEnd {
-	if result != nil {
-		r, _ := entry.As[entry.CommandResult](transcript.Entry(result.Entry))
-		return ttyEnd{"ended", shellEnd(r)}
-	}
-	if lost, ok := errors.AsType[*arbe.OutputError](err); ok {
-		err = lost.Err
-	}
-	switch f := faultOf(err); f.Code {
-	case fault.OutOfRange:
-		return ttyEnd{"elsewhere", "This terminal is shown somewhere else now."}
-	case fault.NotFound, fault.Forbidden:
-		return ttyEnd{"gone", "This terminal is gone."}
-	case fault.Unauthenticated:
-		return ttyEnd{"gone", "You are logged out."}
-	case fault.Precondition:
-		return ttyEnd{"gone", sentence(f.Message)}
-	}
-	return ttyEnd{}
-}
-
 // heard learns from the thread what the command waits for.
 func (t *tty) heard(event *arbev1.TailResponse) error {
 	if e := event.GetEntry(); e != nil {
@@ -242,14 +160,6 @@ func (t *tty) heard(event *arbev1.TailResponse) error {
 		}
 	}
 	return nil
-}
-
-// silent is the keyboard of a tty: what is typed takes another way (tty_keys.go).
-type silent struct{ ctx context.Context }
-
-func (s silent) Read([]byte) (int, error) {
-	<-s.ctx.Done()
-	return 0, io.EOF
 }
 
 // Write shows output. It takes as much time as the output may take at most, and no more than half of a processor.

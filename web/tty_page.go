@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	// shellLine is the command of a terminal that a page opens.
-	shellLine = "command -v bash >/dev/null && exec bash; exec sh"
 	// shellKind is the kind of terminal that package terminal emulates.
 	shellKind = "xterm-256color"
 	// searchedForShells is how many commands and results of a thread are searched for terminals.

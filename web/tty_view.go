@@ -24,6 +24,9 @@ type ttyView struct {
 // shellTab names a terminal.
 type shellTab struct{ ID, Name string }
 
+// shellLine is the command of a terminal that a page opens.
+const shellLine = "command -v bash >/dev/null && exec bash; exec sh"
+
 // shellName returns the name of the n-th terminal of a thread.
 func shellName(e *arbev1.Entry, n int) string {
 	c, _ := entry.As[entry.Command](transcript.Entry(e))
