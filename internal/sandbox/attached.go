@@ -52,23 +52,6 @@ type placing struct {
 	box    Handle
 }
 
-// PlaceFiles writes the files of a thread's messages to its sandbox, for programs that run there. It builds and wakes none, and
-// does nothing if this server does not reach it. What is too large to wait for is written afterwards.
-func (r *Resolver) PlaceFiles(ctx context.Context, scope db.Scope, threadID string) error {
-	th, err := r.threads.Get(ctx, scope, threadID)
-	if err != nil || th.Sandbox == "" {
-		return err
-	}
-	p, err := r.Handle(ctx, scope, th.Sandbox)
-	if _, elsewhere := errors.AsType[*OtherMachineError](err); elsewhere || fault.CodeOf(err) == fault.NotFound {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	_, err = r.files.place(ctx, placing{scope, threadID, p})
-	return err
-}
-
 // place writes the files of a thread that its sandbox does not have yet to [entry.FilesFolder]; see [entry.FileName]. The user
 // of the box may delete them, and they do not come back. Whoever uses the sandbox waits for a limited time and size, so that
 // nobody can make a thread slow with large files. The background writes the others, and place returns their names. A file that

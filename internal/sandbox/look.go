@@ -55,10 +55,6 @@ func isGone(id string) error {
 	return notRunning("the sandbox "+id+" no longer exists", "run a command in the thread, which builds one with the saved files")
 }
 
-func notRunning(message, next string) error {
-	return fault.New(fault.Precondition, message, next).WithReason(fault.NoSandbox)
-}
-
 // Changes are the differences between the repositories of a working tree and the commits at which they were cloned.
 type Changes struct {
 	// Patch is a patch without the content of binary files. More means that this is only its beginning, in whole lines.

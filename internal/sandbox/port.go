@@ -11,13 +11,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Woken is a sandbox that [Resolver.Wake] has made ready.
-type Woken struct {
-	Sandbox string
-	// Started means that it was not running before, so only what its environment starts runs in it.
-	Started bool
-}
-
 // Wake makes the sandbox of a thread ready for [Resolver.Dial]. It resolves the sandbox as a command does, and starts it
 // if it is not running.
 func (r *Resolver) Wake(ctx context.Context, scope db.Scope, threadID string) (w Woken, err error) {
@@ -37,14 +30,6 @@ func (r *Resolver) Wake(ctx context.Context, scope db.Scope, threadID string) (w
 		return r.elsewhere.Wake(ctx, scope, box, threadID)
 	}
 	return w, reachable(err, "ports")
-}
-
-// Elsewhere reaches sandboxes of other machines through their servers.
-type Elsewhere interface {
-	// Driver returns a driver for one sandbox. It has Exec without an input, Download, Asleep and Dial.
-	Driver(scope db.Scope, box Sandbox) Driver
-	// Wake is [Resolver.Wake] on the machine of a sandbox.
-	Wake(ctx context.Context, scope db.Scope, box Sandbox, threadID string) (Woken, error)
 }
 
 // ReachElsewhere makes the resolver reach the files and ports of sandboxes of other machines. It must be called before the
@@ -139,6 +124,10 @@ func (r *Resolver) current(ctx context.Context, scope db.Scope, threadID string)
 		return err
 	})
 	return box, err
+}
+
+func notRunning(message, next string) error {
+	return fault.New(fault.Precondition, message, next).WithReason(fault.NoSandbox)
 }
 
 func noSandbox() error {

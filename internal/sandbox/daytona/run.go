@@ -16,12 +16,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote"
 )
 
-// toolbox is the address at which a box takes commands.
-type toolbox struct {
-	url     string
-	process tools.ProcessAPI
-}
-
 // runSeconds is the time limit after which Daytona ends a program that hangs.
 const runSeconds = int32(2 * remote.MaxRun / 1e9)
 
