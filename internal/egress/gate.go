@@ -7,7 +7,7 @@
 // server name of TLS (hello.go), and the Host of each request at port 80 (web.go). If a program uses an address instead
 // of a name, the gate checks only what it sends. The gate cannot see what a host does with the data that it receives.
 //
-// One name leads to the server itself instead of the internet, whatever the policy (door.go).
+// One name leads to the server itself instead of the internet, whatever the policy (door_name.go, door.go).
 package egress
 
 import (
@@ -18,6 +18,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/netip"
 	"strconv"
 	"sync"
@@ -33,8 +34,6 @@ const (
 	maxConnections = 256
 	// defaultHelloTime is the default of [Config].HelloTime.
 	defaultHelloTime = 10 * time.Second
-	// dialTime is how long connecting to a host may take.
-	dialTime = 30 * time.Second
 )
 
 // Config configures a [Gate].
@@ -96,6 +95,23 @@ func (s Sockets) Close() (err error) {
 		err = errors.Join(err, c.Close())
 	}
 	return err
+}
+
+// web forwards connections to port 80, request by request, because each request may name another host.
+type web struct {
+	gate   *Gate
+	server *http.Server
+	proxy  *httputil.ReverseProxy
+	conns  chan *webConn
+}
+
+// webConn is a connection to port 80.
+type webConn struct {
+	*passage
+	host string // the intended host; empty if the program used an address
+	addr string
+	once sync.Once
+	done chan struct{} // closed when the server has closed it
 }
 
 // Gate forwards the connections of one sandbox. It is safe for concurrent use.

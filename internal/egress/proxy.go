@@ -17,6 +17,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/outbound"
 )
 
+// dialTime is how long connecting to a host may take.
+const dialTime = 30 * time.Second
+
 // Dialer connects to a host, as host:port.
 type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 

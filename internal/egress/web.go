@@ -10,28 +10,10 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/outbound"
 )
-
-// web forwards connections to port 80, request by request, because each request may name another host.
-type web struct {
-	gate   *Gate
-	server *http.Server
-	proxy  *httputil.ReverseProxy
-	conns  chan *webConn
-}
-
-// webConn is a connection to port 80.
-type webConn struct {
-	*passage
-	host string // the intended host; empty if the program used an address
-	addr string
-	once sync.Once
-	done chan struct{} // closed when the server has closed it
-}
 
 func (c *webConn) Close() error {
 	c.once.Do(func() { close(c.done) })
