@@ -3,8 +3,6 @@ package docker
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,13 +18,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// idleLabel records how long a box may be idle before it is stopped.
-const idleLabel = "arbe.idle"
-
-// quarantined is the prefix of the name of a box in quarantine. It is followed by [remote.CommonPrefix]. The mark is in the
-// name because a container's labels cannot be changed.
-const quarantined = "quarantine-"
-
 // The shares of a box's memory, in eighths, that files in /tmp and /dev/shm may use. The rest is enough to run the programs
 // that delete them.
 const tmpEighths, shmEighths = 2, 1
@@ -37,6 +28,9 @@ const ownPIDs = 96
 
 // mostFiles limits the files that one process may open. An engine cannot grant more than its own limit.
 const mostFiles = 16384
+
+// secretMount is the file system of [protocol.SecretFolder]. It belongs to the user of process 1.
+var secretMount = fmt.Sprintf("rw,noexec,nosuid,nodev,mode=%#o,uid=%d,gid=%d,size=%d", secretMode, firstID, protocol.SecretGroup, protocol.SecretSpace)
 
 // creation returns the request that creates a box. The box shares no files, devices or namespaces with the engine's machine,
 // has no capabilities and cannot gain any. The engine's configuration decides the rest, such as the system call filter and user
@@ -94,16 +88,6 @@ func noStorage(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "storage-opt")
 }
 
-// filter returns a filter that matches this program's boxes with the given labels.
-func filter(labels map[string]string) client.Filters {
-	f := client.Filters{}
-	f.Add("label", remote.SandboxLabel)
-	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		f.Add("label", name+"="+labels[name])
-	}
-	return f
-}
-
 // listed converts an element of the engine's list. ours is false if this program did not create the container, or if the
 // container is being deleted.
 func listed(from container.Summary) (box sandbox.Box, ours bool) {
@@ -113,16 +97,6 @@ func listed(from container.Summary) (box sandbox.Box, ours bool) {
 		box.Quarantined = box.Quarantined || inQuarantine(name)
 	}
 	return box, ours && !ending(from.State)
-}
-
-// inQuarantine reports whether name belongs to a box in quarantine. The engine puts a slash before names.
-func inQuarantine(name string) bool {
-	return strings.HasPrefix(strings.TrimPrefix(name, "/"), remote.CommonPrefix+quarantined)
-}
-
-// ending reports whether a container is about to be deleted.
-func ending(state container.ContainerState) bool {
-	return state == container.StateRemoving || state == container.StateDead
 }
 
 // validRef matches a container's id. It also keeps a ref from altering the path of a request.

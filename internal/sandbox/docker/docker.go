@@ -7,8 +7,8 @@
 //
 // The tests use a real engine, where they can start one.
 //
-// From bottom to top: config.go; client.go interprets the engine's answers; image.go pulls images and prepares the files that
-// every box needs; box.go builds the configuration of containers; engine.go finds, starts and stops boxes; idle.go stops idle
+// From bottom to top: config.go; client.go interprets the engine's answers; labels.go finds boxes by their labels and
+// names; own_files.go makes the files that every box needs; box.go builds the configuration of containers; image.go pulls images; engine.go finds, starts and stops boxes; idle.go stops idle
 // ones; run.go runs programs; this file creates and deletes boxes.
 package docker
 

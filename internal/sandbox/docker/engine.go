@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
@@ -16,6 +17,14 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/remote"
 )
+
+// usage is this server's use of a box.
+type usage struct {
+	programs int // running in it
+	last     time.Time
+	// stopping is closed once the idle box has stopped; nil if no stop is in progress.
+	stopping chan struct{}
+}
 
 // provider is a Docker engine. It is safe for concurrent use.
 type provider struct {

@@ -19,14 +19,6 @@ import (
 // stopped.
 const shortestIdleLook, longestIdleLook = 100 * time.Millisecond, time.Minute
 
-// usage is this server's use of a box.
-type usage struct {
-	programs int // running in it
-	last     time.Time
-	// stopping is closed once the idle box has stopped; nil if no stop is in progress.
-	stopping chan struct{}
-}
-
 // begin registers a program that is about to run in a box, after waiting for a stop in progress. The caller calls end when
 // the program is done.
 func (p *provider) begin(ctx context.Context, ref string) (end func(), err error) {

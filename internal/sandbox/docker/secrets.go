@@ -12,13 +12,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// secretMode is the mode of [protocol.SecretFolder]. The mount point has it too, because runtimes give that mode to the file system
-// when a container is started again.
-const secretMode = 0o775
-
-// secretMount is the file system of [protocol.SecretFolder]. It belongs to the user of process 1.
-var secretMount = fmt.Sprintf("rw,noexec,nosuid,nodev,mode=%#o,uid=%d,gid=%d,size=%d", secretMode, firstID, protocol.SecretGroup, protocol.SecretSpace)
-
 // RunWithSecrets runs the keeper as the box's user, in a group of its own.
 func (p *provider) RunWithSecrets(ctx context.Context, ref string, input []byte) ([]byte, int, error) {
 	if err := checkRef(ref); err != nil {
