@@ -157,6 +157,18 @@ func houseOn(t *testing.T, here, there server.Config) (house string) {
 	return ""
 }
 
+// deletesElsewhere deletes a house through a server that does not reach the house's sandbox.
+func deletesElsewhere(t *testing.T, url string, here, there server.Config) {
+	t.Helper()
+	before := boxesOf(t, here)
+	house := houseOn(t, here, there)
+	deletesHouse(t, there, house)
+	awaitHouseGone(t, url, house)
+	if n := boxesOf(t, here); n != before {
+		t.Errorf("%d sandboxes are on its machine, want %d", n, before)
+	}
+}
+
 // deletesHouse deletes a house through a server.
 func deletesHouse(t *testing.T, cfg server.Config, house string) {
 	t.Helper()

@@ -13,6 +13,8 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/secret"
+	"github.com/arbe-dev/arbe/internal/server"
+	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -46,16 +48,8 @@ func TestAFloodOfOutput(t *testing.T) {
 	}
 	process := startProgram(t, cfg, cmd)
 	c := client(t, cfg)
-	floods := newThread(t, c)
-	made, err := c.Houses.CreateHouse(t.Context(), &arbev1.CreateHouseRequest{Name: "Another"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := c.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: made.House.Id})
-	if err != nil {
-		t.Fatal(err)
-	}
-	output(t, cfg, other.Thread.Id, "true") // its sandbox is there
+	floods, other := newThread(t, c), newHouseThread(t, c)
+	output(t, cfg, other, "true") // its sandbox is there
 	output(t, cfg, floods, "true")
 
 	pid := process.Process.Pid
@@ -68,40 +62,9 @@ func TestAFloodOfOutput(t *testing.T) {
 	began := time.Now()
 	flood := run(t, c, floods, fmt.Sprintf("yes %s | head -c %d; exit 3", strings.TrimSpace(line), size))
 	awaitDelta(t, c, floods, flood.ResultId)
-	ended := make(chan *arbev1.Entry, 1)
-	go func() {
-		defer close(ended)
-		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
-		defer cancel()
-		for event, err := range c.Tail(ctx, floods, 0) {
-			if err != nil {
-				return
-			}
-			if event.GetEntry().GetId() == flood.ResultId {
-				ended <- event.GetEntry()
-				return
-			}
-		}
-	}()
-	var took []time.Duration
-	var last *arbev1.Entry
-	for last == nil {
-		asked := time.Now()
-		if got := output(t, cfg, other.Thread.Id, "echo works"); got != "works\n" {
-			t.Fatalf("the other house's command printed %q", got)
-		}
-		took = append(took, time.Since(asked))
-		select {
-		case e, ok := <-ended:
-			if last = e; !ok {
-				t.Fatal("the flood does not end")
-			}
-		default:
-		}
-	}
+	last, took := commandsUntil(t, cfg, other, resultLater(t, c, floods, flood.ResultId))
 	all := time.Since(began)
 	peak := memory(t, pid, "VmHWM")
-	slices.Sort(took)
 	t.Logf("%d MiB in %v; the server had %d MiB before, and at most %d MiB; %d commands of another house took %v in the middle, %v at most",
 		mb, all.Round(time.Millisecond), before>>20, peak>>20, len(took), took[len(took)/2], took[len(took)-1])
 	if peak-before > maxGrowth {
@@ -111,9 +74,66 @@ func TestAFloodOfOutput(t *testing.T) {
 	if r.ExitCode != 3 || r.Error != "" || r.OutputBytes != size || !r.Truncated || !r.ArtifactPart && size > kept || r.ArtifactBytes != min(size, kept) {
 		t.Errorf("exit code %d %q; of %d bytes, %d are kept: %s", r.ExitCode, r.Error, r.OutputBytes, r.ArtifactBytes, r.Outcome())
 	}
-	if end := strings.Repeat(line, 2); !strings.HasPrefix(r.Output, line+line) || !strings.HasSuffix(end+line[:size%int64(len(line))], r.OutputTail[max(0, len(r.OutputTail)-len(line)):]) {
+	end := strings.Repeat(line, 2) + line[:size%int64(len(line))]
+	if !strings.HasPrefix(r.Output, line+line) || !strings.HasSuffix(end, r.OutputTail[max(0, len(r.OutputTail)-len(line)):]) {
 		t.Errorf("it begins with %.100q and ends with %q", r.Output, r.OutputTail[max(0, len(r.OutputTail)-100):])
 	}
+}
+
+// newHouseThread returns a thread in a new house.
+func newHouseThread(t *testing.T, c *arbe.Client) string {
+	t.Helper()
+	made, err := c.Houses.CreateHouse(t.Context(), &arbev1.CreateHouseRequest{Name: "Another"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	created, err := c.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: made.House.Id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return created.Thread.Id
+}
+
+// resultLater returns a channel for an entry of a thread. The channel is closed without it if the entry does not come.
+func resultLater(t *testing.T, c *arbe.Client, thread, id string) <-chan *arbev1.Entry {
+	found := make(chan *arbev1.Entry, 1)
+	go func() {
+		defer close(found)
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+		defer cancel()
+		for event, err := range c.Tail(ctx, thread, 0) {
+			if err != nil {
+				return
+			}
+			if event.GetEntry().GetId() == id {
+				found <- event.GetEntry()
+				return
+			}
+		}
+	}()
+	return found
+}
+
+// commandsUntil runs one command after another in a thread until an entry comes. It returns the entry, and how long the commands
+// took, shortest first.
+func commandsUntil(t *testing.T, cfg server.Config, thread string, comes <-chan *arbev1.Entry) (last *arbev1.Entry, took []time.Duration) {
+	t.Helper()
+	for last == nil {
+		asked := time.Now()
+		if got := output(t, cfg, thread, "echo works"); got != "works\n" {
+			t.Fatalf("the other house's command printed %q", got)
+		}
+		took = append(took, time.Since(asked))
+		select {
+		case e, ok := <-comes:
+			if last = e; !ok {
+				t.Fatal("the flood does not end")
+			}
+		default:
+		}
+	}
+	slices.Sort(took)
+	return last, took
 }
 
 // memory returns a size from a process's status, in bytes.
