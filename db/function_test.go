@@ -127,7 +127,7 @@ func TestATemporaryTypeIsNoWayToTheOwnersRights(t *testing.T) {
 // Postgres plans a function in SQL again at each call, unless it can inline it. Making plans was half of the processor
 // time that a question cost (migration 76). These functions are not called for each request, message or turn.
 var plannedAtEachCall = []string{
-	"active_turns", "add_notices", "artifact_bytes", "close_own_stream", "closed_streams", "delete_expired_streams",
+	"active_turns", "add_notices", "artifact_bytes", "busy_sandboxes", "close_own_stream", "closed_streams", "delete_expired_streams",
 	"delete_own_stream", "due_blobs", "forget_blob", "has_secret", "house_of_wake", "house_standing", "houses_beside",
 	"houses_with_retention", "houses_with_secrets", "inherited_entries", "invite_of", "live_sandboxes", "login_identity_of", "note_api_keys_used", "note_sessions_used", "overdue_threads",
 	"person_artifact_bytes", "running_threads", "spare_sandboxes", "touch_streams", "undecided_after", "unindexed_after",

@@ -430,6 +430,18 @@ CREATE FUNCTION public.bot_asks() RETURNS boolean
     LANGUAGE sql STABLE
     RETURN (EXISTS (SELECT FROM public.agents a WHERE ((a.id = public.current_agent()) AND (a.kind = 'bot'::text))));
 
+CREATE FUNCTION public.busy_sandboxes(p_providers text[], p_machines text[], p_quiet interval, p_most integer) RETURNS TABLE(house_id text, id text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.house_id, s.id
+    from public.sandboxes s left join public.sandbox_trees t on t.sandbox_id = s.id
+    where s.status = 'live' and s.provider = any (p_providers) and (s.machine_id is null or s.machine_id = any (p_machines))
+      and (t.used_at > now() - p_quiet or exists (select from public.threads r where r.sandbox_id = s.id and r.status = 'running'))
+    order by s.created_at
+    limit p_most
+$$;
+
 CREATE FUNCTION public.charged_today() RETURNS TABLE(installation bigint, person bigint, reserved bigint)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -5097,6 +5109,9 @@ GRANT UPDATE(unnamed) ON TABLE public.agents TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.bot_asks() FROM PUBLIC;
 GRANT ALL ON FUNCTION public.bot_asks() TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.busy_sandboxes(p_providers text[], p_machines text[], p_quiet interval, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.busy_sandboxes(p_providers text[], p_machines text[], p_quiet interval, p_most integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.charged_today() FROM PUBLIC;
 GRANT ALL ON FUNCTION public.charged_today() TO arbe_app;

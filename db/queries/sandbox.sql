@@ -164,6 +164,10 @@ select (house_id || '/' || id)::text from unsaved_sandboxes(@machines::text[], m
 -- Each as house/id.
 select (house_id || '/' || id)::text from spare_sandboxes(@machines::text[], make_interval(secs => @quiet::float8), @most::int);
 
+-- name: BusySandboxes :many
+-- Each as house/id.
+select (house_id || '/' || id)::text from busy_sandboxes(@providers::text[], @machines::text[], make_interval(secs => @quiet::float8), @most::int);
+
 -- name: LiveSandboxes :many
 -- A page of the live sandboxes in the operator's account at a provider, each as house/id.
 select (house_id || '/' || id)::text from live_sandboxes(@provider::text, @machines::text[], @after::text, @most::int);

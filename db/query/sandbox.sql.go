@@ -26,6 +26,43 @@ func (q *Queries) BeganElsewhere(ctx context.Context, db DBTX, houseID string, s
 	return column_1, err
 }
 
+const busySandboxes = `-- name: BusySandboxes :many
+select (house_id || '/' || id)::text from busy_sandboxes($1::text[], $2::text[], make_interval(secs => $3::float8), $4::int)
+`
+
+type BusySandboxesParams struct {
+	Providers []string
+	Machines  []string
+	Quiet     float64
+	Most      int32
+}
+
+// Each as house/id.
+func (q *Queries) BusySandboxes(ctx context.Context, db DBTX, arg BusySandboxesParams) ([]string, error) {
+	rows, err := db.Query(ctx, busySandboxes,
+		arg.Providers,
+		arg.Machines,
+		arg.Quiet,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var column_1 string
+		if err := rows.Scan(&column_1); err != nil {
+			return nil, err
+		}
+		items = append(items, column_1)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const defaultEnvironmentOf = `-- name: DefaultEnvironmentOf :one
 select coalesce(t.environment_id, h.default_environment_id, '')::text from threads t
 join houses h on h.id = t.house_id

@@ -140,6 +140,15 @@ type Relaying interface {
 	Relay(ctx context.Context, ref string) (origin string, err error)
 }
 
+// Resting is a [Driver] whose provider may pause or stop a box that nobody uses from outside, although processes run in it.
+type Resting interface {
+	Driver
+
+	// KeepAwake makes the provider keep a box running for a time from now on. It may start a stopped box. A later call
+	// replaces an earlier one; with zero, the provider decides again.
+	KeepAwake(ctx context.Context, ref string, least time.Duration) error
+}
+
 // Offline is a [Driver] whose boxes may be unable to reach a network.
 type Offline interface {
 	Driver

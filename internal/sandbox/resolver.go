@@ -96,6 +96,7 @@ type Resolver struct {
 	builds  *builds
 	files   *attached
 	git     *gitAccess
+	awake   *awake
 	logger  *slog.Logger
 	// refusals has the function that reports the connections that drivers refuse.
 	refusals *refusals
@@ -128,6 +129,7 @@ func NewResolver(c Config) *Resolver {
 		},
 		db: c.DB, log: c.Log, threads: c.Threads, drivers: drivers, maxima: c.Maxima, door: c.Door, logger: c.Logger, refusals: refused,
 		git:   git,
+		awake: &awake{logger: c.Logger, slots: newSlots(askedAtOnce), held: map[string]*held{}},
 		files: &attached{artifacts: c.Artifacts, sandboxes: sandboxes, logger: c.Logger, slots: newSlots(writtenAtOnce), patience: placeTime, writing: map[string]bool{}},
 		builds: &builds{
 			db: c.DB, log: c.Log, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, maxima: c.Maxima,

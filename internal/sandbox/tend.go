@@ -25,7 +25,7 @@ const (
 	tendTime, treeTime = 3 * time.Minute, 10 * time.Minute
 )
 
-// Tend saves the working trees of sandboxes that are no longer used, deletes ephemeral ones that no thread needs, writes large
+// Tend keeps sandboxes in use awake, saves the working trees of sandboxes that are no longer used, deletes ephemeral ones that no thread needs, writes large
 // files of messages to sandboxes, and sweeps the boxes of this machine, until end is called. Each server does this for the sandboxes that it reaches. The
 // first look comes late enough for commands that outlived the last server to be found first.
 func (r *Resolver) Tend(ctx context.Context) (end func()) {
@@ -50,6 +50,8 @@ func (r *Resolver) Tend(ctx context.Context) (end func()) {
 	}
 	// The next look does not wait for a house that an earlier look is still working on.
 	work.Go(func() { each(min(maxTendEach, r.Reaper.quiet), func() { work.Go(look) }) })
+	// Nor does it wait for a provider that is slow.
+	work.Go(func() { each(awakeLook, func() { work.Go(func() { r.KeepAwake(ctx) }) }) })
 	work.Go(func() { each(sweepEach, func() { r.Reaper.sweepMachine(ctx) }) })
 	r.files.inBackground(func(do func(context.Context)) { work.Go(func() { do(ctx) }) })
 	return func() { r.files.inBackground(nil); cancel(); work.Wait() }

@@ -246,7 +246,7 @@ func TestDaytonaEndsWhatNoServerDoes(t *testing.T) {
 	account := daytonatest.New(t)
 	d := open(t, account)
 	ref := create(t, d, "abandoned")
-	if stop, remove := account.Field(ref, "autoStopInterval"), account.Field(ref, "autoDeleteInterval"); stop != 73*60 || remove != 7*24*60 {
+	if stop, remove := account.Field(ref, "autoStopInterval"), account.Field(ref, "autoDeleteInterval"); stop != 60 || remove != 7*24*60 {
 		t.Errorf("stopped after %v minutes, deleted after %v", stop, remove)
 	}
 	if _, err := d.Quarantine(t.Context(), ref); err != nil {

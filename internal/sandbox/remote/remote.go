@@ -56,6 +56,13 @@ type Putter interface {
 	Put(ctx context.Context, ref, path string, content []byte) error
 }
 
+// Resting is a [Provider] that may pause or stop a box in which processes run. KeepAwake is that of [sandbox.Resting].
+type Resting interface {
+	Provider
+
+	KeepAwake(ctx context.Context, ref string, least time.Duration) error
+}
+
 // Near is a [Provider] whose boxes can be reached by some servers only, or have no network.
 type Near interface {
 	Provider
@@ -90,6 +97,7 @@ var (
 	_ sandbox.Bound    = (*Driver)(nil)
 	_ sandbox.Offline  = (*Driver)(nil)
 	_ sandbox.Dialer   = (*Driver)(nil)
+	_ sandbox.Resting  = (*Driver)(nil)
 	_ sandbox.Relaying = (*Driver)(nil)
 )
 
@@ -152,6 +160,15 @@ func (d *Driver) Quarantine(ctx context.Context, ref string) (string, error) {
 	delete(d.ran, ref)
 	d.mu.Unlock()
 	return d.provider.Quarantine(ctx, ref)
+}
+
+// KeepAwake makes the provider keep a box running, if it would not do so by itself; see [sandbox.Resting].
+func (d *Driver) KeepAwake(ctx context.Context, ref string, least time.Duration) error {
+	resting, ok := d.provider.(Resting)
+	if !ok {
+		return nil
+	}
+	return d.patiently(ctx, func(ctx context.Context) error { return resting.KeepAwake(ctx, ref, least) })
 }
 
 // List returns boxes.

@@ -512,6 +512,10 @@ func (d *Double) sandbox(w http.ResponseWriter, r *http.Request, account, name, 
 		}
 		b.machine.Stop()
 		b.state, b.next, b.pending = "stopping", "stopped", 1
+	case "POST last-activity":
+		b.fields["lastActivityAt"] = time.Now().Format(time.RFC3339Nano)
+		w.WriteHeader(http.StatusCreated)
+		return
 	case "POST autodelete":
 		b.fields["autoDeleteInterval"], _ = strconv.Atoi(argument)
 	case "PUT labels":

@@ -205,6 +205,26 @@ func (h *Host) Create(name string) (*Box, error) {
 	return b, err
 }
 
+// Listen listens on a socket in the box, which is there for every user of it and outlives its stop.
+func (b *Box) Listen(path string) (net.Listener, error) {
+	dir := filepath.Join(b.root, filepath.Dir(path))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	at := fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), filepath.Base(path)) // the address of a socket must be short
+	listener, err := net.Listen("unix", at)
+	if err != nil {
+		return nil, err
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	return listener, os.Chmod(at, 0o777)
+}
+
 // Isolate makes the box reach nothing but its own loopback, from its next start on.
 func (b *Box) Isolate() {
 	b.mu.Lock()

@@ -51,6 +51,9 @@ type box struct {
 	shown   sprites.SpriteInfo
 	policy  *sprites.NetworkPolicy
 	never   bool
+	// tasks are when its tasks end, by their names. inside serves them.
+	tasks  map[string]time.Time
+	inside *httptest.Server
 }
 
 // Fault describes how requests fail.
@@ -78,6 +81,7 @@ func New(t testing.TB) *Double {
 		server.Close()
 		for _, b := range d.boxes {
 			b.machine.Stop()
+			b.inside.Close()
 		}
 		d.busy.Wait()
 		for _, b := range d.boxes {
@@ -264,7 +268,12 @@ func (d *Double) create(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusInternalServerError, "internal", err.Error())
 		return
 	}
-	d.boxes[request.Name] = &box{machine: machine, never: d.never, shown: sprites.SpriteInfo{
+	inside, err := d.serveTasks(request.Name, machine)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, "internal", err.Error())
+		return
+	}
+	d.boxes[request.Name] = &box{machine: machine, never: d.never, tasks: map[string]time.Time{}, inside: inside, shown: sprites.SpriteInfo{
 		ID: fmt.Sprintf("sprite-%d", d.made), Name: request.Name, Organization: "double", Status: "cold", Labels: request.Labels, CreatedAt: time.Now(),
 	}}
 	reply(w, http.StatusCreated, sprites.CreateSpriteResponse{Name: request.Name})
@@ -308,6 +317,7 @@ func (d *Double) sprite(w http.ResponseWriter, r *http.Request, name, call strin
 	case "DELETE":
 		delete(d.boxes, name)
 		b.machine.Stop()
+		go b.inside.Close() // a request in it may wait for the lock
 		d.busy.Go(func() { _ = b.machine.Remove() })
 		w.WriteHeader(http.StatusNoContent)
 	case "PUT":

@@ -1,0 +1,1 @@
+drop function busy_sandboxes;
