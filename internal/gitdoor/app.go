@@ -5,12 +5,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/rsa"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -33,58 +31,6 @@ const (
 	// mostOfAPI limits an answer of the API, in bytes.
 	mostOfAPI = 1 << 20
 )
-
-// App is a GitHub App. Its private key is the password of the [Credential].
-type App struct {
-	// ID is the App's id or client id. If it is empty, there is no App.
-	ID string
-	// API is the base URL of GitHub's API. Defaults to that of the repository's host.
-	API string
-}
-
-// api returns the base URL of the API for repositories at a host.
-func (a App) api(host string) (*url.URL, error) {
-	base := a.API
-	switch {
-	case base != "":
-	case host == "github.com" || strings.HasSuffix(host, ".ghe.com"):
-		base = "https://api." + host
-	default:
-		base = "https://" + host + "/api/v3" // GitHub Enterprise Server
-	}
-	return url.Parse(strings.TrimRight(base, "/"))
-}
-
-// grant is what a token is for.
-type grant struct {
-	app  App
-	key  [sha256.Size]byte // of the private key, so that a new key needs a new token
-	host string
-	// owner and name are the repository.
-	owner, name string
-	// access is "read" or "write".
-	access string
-}
-
-// grantOf returns the grant that a request of git at a host needs.
-func grantOf(c Credential, host string, target *url.URL) (grant, error) {
-	g := grant{app: c.App, key: sha256.Sum256([]byte(c.Password)), host: host, access: "read"}
-	if target.Query().Get("service") == "git-receive-pack" || strings.HasSuffix(target.Path, "/git-receive-pack") {
-		g.access = "write"
-	}
-	repo := strings.TrimPrefix(target.Path, "/")
-	for _, q := range requests {
-		repo = strings.TrimSuffix(repo, q.end)
-	}
-	parts := strings.Split(strings.ToLower(repo), "/") // names on GitHub have no case
-	if len(parts) == 2 {
-		g.owner, g.name = parts[0], strings.TrimSuffix(parts[1], ".git")
-	}
-	if g.owner == "" || strings.Trim(g.name, ".") == "" {
-		return g, fault.Newf(fault.Invalid, "write the address as https://"+host+"/OWNER/REPOSITORY", "a GitHub App opens no repository with the path %s", repo)
-	}
-	return g, nil
-}
 
 // tokenOf returns a token for a grant: one that the door has, or a new one.
 func (d *Door) tokenOf(ctx context.Context, g grant, key string) (string, error) {

@@ -26,13 +26,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"path"
 	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/httpd"
-	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
@@ -47,16 +45,6 @@ const (
 	// maxRedirects limits redirects, which hosts use for repositories that were renamed.
 	maxRedirects = 3
 )
-
-// Credential gives access to repositories at a host: by https with a password or token, or by ssh with a private key.
-type Credential struct {
-	// User may be empty; see [sandbox.GitCredential].
-	User, Password string
-	// HostKeys are the fingerprints (SHA256:…) of the keys that the host shows by ssh.
-	HostKeys []string
-	// App is the GitHub App of which Password is the private key.
-	App App
-}
 
 // Config configures [New]. Credential and Dial are required.
 type Config struct {
@@ -274,48 +262,4 @@ func (f flushing) Write(p []byte) (int, error) {
 		err = f.control.Flush()
 	}
 	return n, err
-}
-
-// lfsPath is in the path of each request of LFS.
-const lfsPath = "/info/lfs/"
-
-// requests are the requests of git, by the end of their path.
-var requests = []struct {
-	method, end string
-	services    []string // values of the query's only field, service
-}{
-	{http.MethodGet, "/info/refs", []string{"git-upload-pack", "git-receive-pack"}},
-	{http.MethodPost, "/git-upload-pack", nil},
-	{http.MethodPost, "/git-receive-pack", nil},
-}
-
-// repositoryPath is the form of the paths of repositories.
-var repositoryPath = lazyregexp.New(`^(/[A-Za-z0-9._~+@%-]+)+$`)
-
-// targetOf returns the path and query of a request, if it is one of git's.
-func targetOf(method, at string, query url.Values) (*url.URL, error) {
-	for _, q := range requests {
-		repo, found := strings.CutSuffix(at, q.end)
-		if !found || method != q.method || !repositoryPath.MatchString(repo) || path.Clean(at) != at {
-			continue
-		}
-		target := &url.URL{Path: at}
-		if q.services == nil && len(query) == 0 {
-			return target, nil
-		}
-		for _, service := range q.services {
-			if len(query) == 1 && len(query["service"]) == 1 && query.Get("service") == service {
-				target.RawQuery = "service=" + service
-				return target, nil
-			}
-		}
-	}
-	if strings.Contains(at, lfsPath) {
-		return nil, fault.New(fault.NotFound, "LFS does not work with the git credentials of an environment", "set GIT_LFS_SKIP_SMUDGE=1 to check out the repository without the files of LFS")
-	}
-	return nil, notGit()
-}
-
-func notGit() error {
-	return fault.New(fault.NotFound, "this is not a request of git over https", "use git, with a current protocol")
 }

@@ -2,10 +2,7 @@ package server
 
 import (
 	"context"
-	"errors"
-	"net"
 	"net/http"
-	"syscall"
 
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/door"
@@ -14,20 +11,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/gitdoor"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
-
-// boxConn is a connection from inside a box.
-type boxConn struct {
-	net.Conn
-	from sandbox.Labels
-}
-
-// SyscallConn serves handlers that take over the connection and write to its socket.
-func (c *boxConn) SyscallConn() (syscall.RawConn, error) {
-	if socket, ok := c.Conn.(syscall.Conn); ok {
-		return socket.SyscallConn()
-	}
-	return nil, errors.ErrUnsupported
-}
 
 // relaying makes a driver that was opened pass on connections from inside boxes.
 func (s *Server) relaying(d sandbox.Driver, err error) (sandbox.Driver, error) {
@@ -46,22 +29,6 @@ func (s *Server) relayingAccounts() map[string]sandbox.Account {
 		of[name] = account
 	}
 	return of
-}
-
-type boxKey struct{}
-
-// markBox marks the requests of a connection from inside a box, so that boxOf recognizes them.
-func markBox(ctx context.Context, conn net.Conn) context.Context {
-	if c, ok := conn.(*boxConn); ok {
-		return context.WithValue(ctx, boxKey{}, c.from)
-	}
-	return ctx
-}
-
-// boxOf returns the labels of the box from which a request comes, or false if the request comes from the network.
-func boxOf(ctx context.Context) (sandbox.Labels, bool) {
-	labels, ok := ctx.Value(boxKey{}).(sandbox.Labels)
-	return labels, ok
 }
 
 // boxDoors serves the doors for programs in boxes, which need no network. A box may run anything, so it gets only the access
