@@ -177,32 +177,3 @@ func (s *logSizes) mayGrow(ctx context.Context, scope db.Scope) error {
 	return fault.Newf(fault.Exhausted, "delete threads that are not needed, let arbe house retention delete old ones, or ask the operator to raise log_quota",
 		"the logs of this house have reached their quota of %d MiB", s.quota>>20).WithReason(fault.LimitReached)
 }
-
-// Logs returns the size of a house's logs, and the number of bytes at which nothing new can be said.
-func (d *Dispatcher) Logs(ctx context.Context, scope db.Scope) (used LogsUsed, most int64, err error) {
-	used, err = d.logs.used(ctx, scope.House)
-	return used, d.logs.quota, err
-}
-
-// MemberLogs returns the size of the part of its house's logs that the scope's agent wrote.
-func (d *Dispatcher) MemberLogs(ctx context.Context, scope db.Scope) (MemberLogs, error) {
-	return d.logs.of(ctx, scope)
-}
-
-// LogBytes returns how large the logs of all houses are together, those of the house that has most, and what the member of a
-// house wrote who wrote most.
-func (d *Dispatcher) LogBytes(ctx context.Context) (all, most, member int64, err error) {
-	err = d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
-		row, err := queries.LogBytes(ctx, tx)
-		all, most, member = row.Total, row.Most, row.MostOfMember
-		return err
-	})
-	return all, most, member, err
-}
-
-// MayGrow returns a [fault.Exhausted] if the logs of the scope's house, or what its agent wrote of them, have reached their
-// quota. Every operation that begins something new calls it. Entries of the server and of work in progress are not refused,
-// because work that has begun must be able to end.
-func (d *Dispatcher) MayGrow(ctx context.Context, scope db.Scope) error {
-	return d.logs.mayGrow(ctx, scope)
-}
