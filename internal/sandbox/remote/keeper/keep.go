@@ -25,6 +25,12 @@ const lockDescriptor, replyDescriptor = 3, 4
 // Numbers of prctl.
 const prSetDumpable, prSetChildSubreaper = 4, 36
 
+// writer is a sender of input. Each has positions of its own, so that several may write to one terminal.
+type writer struct {
+	id    string
+	taken int64 // bytes of its input that were taken
+}
+
 // kept is the command that this process stays with.
 type kept struct {
 	record *recorder

@@ -25,9 +25,6 @@ import (
 // What each command holds is in a file of its name, locked while its guard runs. The guard also holds a shared lock on the
 // folder, so that process 1 finds out when there is no guard any more, as after "kill -9 -1", and removes everything.
 
-// holdings is where the guards record the names of the files that their commands hold. There are no values.
-const holdings = protocol.Root + "/held"
-
 // tmpfsMagic is the kind of a file system in memory.
 const tmpfsMagic = 0x01021994
 
@@ -102,8 +99,6 @@ func lockHoldings() (unlock func(), err error) {
 	}
 	return func() { lock.Close() }, nil
 }
-
-func holdingOf(id string) string { return filepath.Join(holdings, filepath.Base(id)) }
 
 // leaveGuard starts the guard of a command, unless there is one. It passes the locks on.
 func leaveGuard(id string, names []string, folder *os.File) error {

@@ -20,12 +20,6 @@ import (
 // after it.
 const mostWriters = 64
 
-// writer is a sender of input. Each has positions of its own, so that several may write to one terminal.
-type writer struct {
-	id    string
-	taken int64 // bytes of its input that were taken
-}
-
 // writerOf returns a writer. Callers hold k.inputMu.
 func (k *kept) writerOf(id string) *writer {
 	for i, w := range k.writers {
