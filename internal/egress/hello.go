@@ -51,14 +51,13 @@ func readHello(conn net.Conn, within, rest time.Duration) (h hello) {
 	}
 	defer conn.SetReadDeadline(time.Time{})
 	first := make([]byte, 4<<10)
-	n, err := conn.Read(first)
+	n, _ := conn.Read(first)
 	if n == 0 {
 		return h
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(rest))
-	if n == 1 && mayBeTLS(first[:1]) && err == nil {
-		var more int
-		more, err = conn.Read(first[1:])
+	if n == 1 && mayBeTLS(first[:1]) {
+		more, _ := conn.Read(first[1:])
 		n += more
 	}
 	if h.said = first[:n]; !mayBeTLS(h.said) {
