@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"io"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -155,5 +156,52 @@ func TestInputIsAcceptedOnlyForACommandThatReadsIt(t *testing.T) {
 	gone.over(true)
 	if w, err := gone.write(t.Context(), Keys{Data: []byte("data")}, time.Now().Add(time.Minute)); err != nil || w.Position != 0 {
 		t.Errorf("a server that left the command accepts %+v, %v", w, err)
+	}
+}
+
+func TestInputComesAsItWasWrittenHoweverItIsRead(t *testing.T) {
+	t.Parallel()
+	var want []byte
+	i := newInput()
+	whole, pieces := i.reader(t.Context()), newInput()
+	pieces.reader(t.Context())
+	for n, size := range []int{1, 3, shortInput, 2, inputSize - 4*shortInput, 7, shortInput - 1, 1 << 20} {
+		data := bytes.Repeat([]byte{byte('a' + n)}, size)
+		for _, to := range []*input{i, pieces} {
+			w, err := to.write(t.Context(), Keys{Position: int64(len(want)), Data: data, End: size == 1<<20}, time.Now().Add(time.Minute))
+			if err != nil || w.Position != int64(len(want)+size) {
+				t.Fatalf("writing %d bytes after %d: %+v, %v", size, len(want), w, err)
+			}
+		}
+		want = append(want, data...)
+	}
+	if w, err := i.write(t.Context(), Keys{Position: int64(len(want)), Data: []byte("more")}, time.Now().Add(time.Minute)); err != nil || w.Position != int64(len(want)) {
+		t.Errorf("writing after the end: %+v, %v", w, err)
+	}
+	var got bytes.Buffer
+	if n, err := io.Copy(&got, whole); err != nil || n != int64(len(want)) || !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("copying gives %d of %d bytes, %v", n, len(want), err)
+	}
+	if got, err := io.ReadAll(iotest.OneByteReader(pieces.reader(t.Context()))); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("reading byte by byte gives %d of %d bytes, %v", len(got), len(want), err)
+	}
+}
+
+func TestInputWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	i := newInput()
+	r := i.reader(t.Context())
+	full := make([]byte, inputSize)
+	if w, err := i.write(t.Context(), Keys{Data: full}, time.Now().Add(time.Minute)); err != nil || w.Position != inputSize {
+		t.Fatalf("writing: %+v, %v", w, err)
+	}
+	if w, err := i.write(t.Context(), Keys{Position: inputSize, Data: []byte("x")}, time.Now()); err != nil || w.Position != inputSize {
+		t.Errorf("writing without room: %+v, %v", w, err)
+	}
+	if n, err := io.ReadFull(r, make([]byte, 1)); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if w, err := i.write(t.Context(), Keys{Position: inputSize, Data: []byte("x")}, time.Now().Add(time.Minute)); err != nil || w.Position != inputSize+1 {
+		t.Errorf("writing with room: %+v, %v", w, err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // Keys is the content of a call of [Commands.Write].
 type Keys struct {
-	// Position is the offset of Data in the input. End reports that nothing follows.
+	// Position is the offset of Data in the input. Data must not change later. End reports that nothing follows.
 	Position int64
 	Data     []byte `json:",omitempty"`
 	End      bool   `json:",omitempty"`

@@ -96,6 +96,9 @@ func TestLargeOutputOfAnyBytesKeepsHeadAndTail(t *testing.T) {
 			if !utf8.Valid(data) || want[offset:offset+int64(len(data))] != string(data) {
 				t.Errorf("the piece at %d is another one", offset)
 			}
+			if len(data) > publishBinary {
+				t.Errorf("%d bytes that are no text are shown live", len(data))
+			}
 		})
 		for _, p := range pieces {
 			o.stdout.Write(p)
