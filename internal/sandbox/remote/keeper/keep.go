@@ -41,6 +41,8 @@ type kept struct {
 	ended   chan struct{} // closed when the command has ended and its end is recorded
 	idle    chan struct{} // closed when no process that it started is running
 
+	answering sync.RWMutex // held for reading while a request is answered
+
 	mu       sync.Mutex // guards what follows
 	hasEnded bool
 	asked    time.Time // when the first request to end it came
@@ -212,6 +214,7 @@ func (k *kept) reap() {
 		case err != nil: // there are no children
 			close(k.idle)
 			<-k.ended
+			k.awaitAnswers()
 			return
 		case pid == k.pid && (status.Exited() || status.Signaled()):
 			go k.finish(status)
@@ -324,10 +327,27 @@ func (k *kept) serve(socket int) {
 			conn := os.NewFile(uintptr(fd), controlFile)
 			defer conn.Close()
 			var r controlled
-			if json.NewDecoder(conn).Decode(&r) == nil {
-				_ = json.NewEncoder(conn).Encode(k.answer(r))
+			if json.NewDecoder(conn).Decode(&r) != nil {
+				return
 			}
+			k.answering.RLock()
+			defer k.answering.RUnlock()
+			_ = json.NewEncoder(conn).Encode(k.answer(r)) // if the caller was killed, nobody reads it
 		}()
+	}
+}
+
+// awaitAnswers waits until requests in progress are answered. A request may have ended the command, such as the last line of its
+// input.
+func (k *kept) awaitAnswers() {
+	answered := make(chan struct{})
+	go func() {
+		k.answering.Lock()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-time.After(time.Second): // a caller does not read
 	}
 }
 
