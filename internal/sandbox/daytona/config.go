@@ -22,9 +22,8 @@ type Config struct {
 	// Foreign means that the account is not the operator's. Its owner may choose the hosts at which its boxes take commands, so the
 	// driver connects only to public addresses and to the API. Defaults to false.
 	Foreign bool
-	// AutoStop is how long a box may be unused before Daytona stops it. Daytona does not count processes as use. So servers say
-	// every few minutes that a box is used while a thread runs on it, and AutoStop must be longer than an upgrade of the servers.
-	// Defaults to an hour.
+	// AutoStop is how long a box may be unused before Daytona stops it. A box on which a thread runs is stopped later; see
+	// KeepAwake. Defaults to an hour.
 	AutoStop time.Duration
 	// AutoDelete is how long Daytona keeps a stopped box before deleting it. Defaults to a week.
 	AutoDelete time.Duration
@@ -60,7 +59,7 @@ func Settings() []setting.Setting[Config] {
 		setting.Text("daytona_target", "", "Daytona's region for sandboxes (default: the account's)", func(c *Config) *string { return &c.Target }).At("DAYTONA_TARGET"),
 		setting.Text("daytona_snapshot", "", "Daytona's snapshot for environments without an image (default: the account's)", func(c *Config) *string { return &c.Snapshot }),
 		setting.Count("daytona_per_house", "20", "Daytona sandboxes that one house may have", func(c *Config) *int { return &c.PerHouse }),
-		setting.Duration("daytona_auto_stop", "1h", "how long a sandbox may be unused before Daytona stops it; servers keep one awake while a thread runs on it", func(c *Config) *time.Duration { return &c.AutoStop }),
+		setting.Duration("daytona_auto_stop", "1h", "how long a sandbox may be unused before Daytona stops it; one on which a thread runs is stopped only if no server has answered for 73 hours", func(c *Config) *time.Duration { return &c.AutoStop }),
 		setting.Duration("daytona_auto_delete", "168h", "how long Daytona keeps a stopped sandbox before deleting it", func(c *Config) *time.Duration { return &c.AutoDelete }),
 	}
 }

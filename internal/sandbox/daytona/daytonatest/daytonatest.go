@@ -516,6 +516,8 @@ func (d *Double) sandbox(w http.ResponseWriter, r *http.Request, account, name, 
 		b.fields["lastActivityAt"] = time.Now().Format(time.RFC3339Nano)
 		w.WriteHeader(http.StatusCreated)
 		return
+	case "POST autostop":
+		b.fields["autoStopInterval"], _ = strconv.Atoi(argument)
 	case "POST autodelete":
 		b.fields["autoDeleteInterval"], _ = strconv.Atoi(argument)
 	case "PUT labels":
