@@ -144,6 +144,23 @@ func recipeOf(r *http.Request) (values map[string]string, config *arbev1.Environ
 		// Forms encode a line break as CR and LF, but the lines of a setup script must not end with CR.
 		values[field] = strings.TrimSpace(strings.ReplaceAll(r.PostFormValue(field), "\r\n", "\n"))
 	}
+	config = &arbev1.EnvironmentConfig{
+		Driver: values["driver"], Image: values["image"], Repo: values["repo"], Ref: values["ref"], Setup: values["setup"], Limits: limitsOf(values, wrong),
+		Start: values["start"], Directory: values["directory"],
+	}
+	words := func(field string) []string { return strings.Fields(strings.ReplaceAll(values[field], ",", " ")) }
+	if e := (&arbev1.Egress{Mode: values["mode"], Sets: words("sets"), Hosts: words("hosts")}); e.Mode != "" || len(e.Sets)+len(e.Hosts) > 0 {
+		config.Egress = e
+	}
+	config.Labels = labelsOf(values["labels"], wrong)
+	config.Repositories = repositoriesOf(values["repositories"], wrong)
+	config.Git = credentialsOf(words("git"), wrong)
+	config.Secrets = bindingsOf(words("secrets"))
+	return values, config, wrong
+}
+
+// limitsOf reads the limits of sandboxes.
+func limitsOf(values map[string]string, wrong problems) *arbev1.Limits {
 	number := func(field string) int32 {
 		if values[field] == "" {
 			return 0
@@ -173,42 +190,7 @@ func recipeOf(r *http.Request) (values map[string]string, config *arbev1.Environ
 		}
 		*to = durationpb.New(d)
 	}
-	config = &arbev1.EnvironmentConfig{
-		Driver: values["driver"], Image: values["image"], Repo: values["repo"], Ref: values["ref"], Setup: values["setup"], Limits: limits,
-		Start: values["start"], Directory: values["directory"],
-	}
-	words := func(field string) []string { return strings.Fields(strings.ReplaceAll(values[field], ",", " ")) }
-	if e := (&arbev1.Egress{Mode: values["mode"], Sets: words("sets"), Hosts: words("hosts")}); e.Mode != "" || len(e.Sets)+len(e.Hosts) > 0 {
-		config.Egress = e
-	}
-	config.Labels = labelsOf(values["labels"], wrong)
-	config.Repositories = repositoriesOf(values["repositories"], wrong)
-	for _, binding := range words("git") {
-		parts := append(strings.Split(binding, "="), "")
-		if parts[1] == "" {
-			wrong.add("git", "Write a host and the name of a secret, such as github.com=GITHUB_TOKEN.")
-		}
-		made := &arbev1.GitCredential{Host: parts[0], Secret: parts[1]}
-		for _, part := range parts[2:] {
-			switch {
-			case strings.HasPrefix(part, "SHA256:"):
-				made.HostKeys = append(made.HostKeys, part)
-			case strings.HasPrefix(part, "app:"):
-				made.GithubApp = strings.TrimPrefix(part, "app:")
-			case strings.HasPrefix(part, "api:"):
-				made.GithubApi = strings.TrimPrefix(part, "api:")
-			case part != "":
-				made.User = part
-			}
-		}
-		config.Git = append(config.Git, made)
-	}
-	for _, name := range words("secrets") {
-		name, file, _ := strings.Cut(name, "=")
-		name, optional := strings.CutSuffix(name, "?")
-		config.Secrets = append(config.Secrets, &arbev1.SecretBinding{Name: name, Optional: optional, File: file})
-	}
-	return values, config, wrong
+	return limits
 }
 
 // nameOf returns a name for an environment with a repository: the last part of its address.
@@ -260,6 +242,41 @@ func repositoriesOf(text string, wrong problems) (list []*arbev1.Repository) {
 			}
 		}
 		list = append(list, r)
+	}
+	return list
+}
+
+// credentialsOf reads git credentials, one in each word: a host, the name of a secret, and what else it needs.
+func credentialsOf(words []string, wrong problems) (list []*arbev1.GitCredential) {
+	for _, binding := range words {
+		parts := append(strings.Split(binding, "="), "")
+		if parts[1] == "" {
+			wrong.add("git", "Write a host and the name of a secret, such as github.com=GITHUB_TOKEN.")
+		}
+		made := &arbev1.GitCredential{Host: parts[0], Secret: parts[1]}
+		for _, part := range parts[2:] {
+			switch {
+			case strings.HasPrefix(part, "SHA256:"):
+				made.HostKeys = append(made.HostKeys, part)
+			case strings.HasPrefix(part, "app:"):
+				made.GithubApp = strings.TrimPrefix(part, "app:")
+			case strings.HasPrefix(part, "api:"):
+				made.GithubApi = strings.TrimPrefix(part, "api:")
+			case part != "":
+				made.User = part
+			}
+		}
+		list = append(list, made)
+	}
+	return list
+}
+
+// bindingsOf reads the names of secrets, each with a ? if it is optional, and with = and a file if it comes as one.
+func bindingsOf(words []string) (list []*arbev1.SecretBinding) {
+	for _, name := range words {
+		name, file, _ := strings.Cut(name, "=")
+		name, optional := strings.CutSuffix(name, "?")
+		list = append(list, &arbev1.SecretBinding{Name: name, Optional: optional, File: file})
 	}
 	return list
 }

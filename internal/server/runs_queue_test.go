@@ -118,7 +118,7 @@ func TestTheQueueOfARealAgentOutlivesItsServer(t *testing.T) {
 	}
 	run(t, c, child, "touch go")
 	killed()
-	log := awaitLong(t, c, child, `"from":"running"`)
+	log := awaitLong(t, c, child, `"result":"Done, too."`)
 
 	var last *modeltest.Request
 	for _, r := range models.Requests() {
@@ -136,7 +136,8 @@ func TestTheQueueOfARealAgentOutlivesItsServer(t *testing.T) {
 		t.Errorf("the model was told %q", users)
 	}
 	runs, err := c.Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: child})
-	if err != nil || len(runs.Runs) != 1 || runs.Runs[0].Status != "completed" || runs.Runs[0].Result != "Done, too." {
+	// If the agent ends before the runner has read the log again, the next run takes the messages.
+	if err != nil || len(runs.Runs) > 2 || !slices.ContainsFunc(runs.Runs, func(r *arbev1.Run) bool { return r.Status == "completed" && r.Result == "Done, too." }) {
 		t.Errorf("the runs are %v: %v", runs.GetRuns(), err)
 	}
 	var changes []string

@@ -37,7 +37,7 @@ func secretFiles(s *suite, t *testing.T) {
 		}
 	}
 	t.Run("a command reads its file", func(t *testing.T) {
-		if got := run(t, "cat "+sandbox.SecretFolder+"/key.pem; stat -c '|%a|%u|' "+sandbox.SecretFolder+"/key.pem | sed s/$(id -u)/me/", key); got != value+"|400|me|\n" {
+		if got := run(t, "cat "+sandbox.SecretFolder+"/key.pem; stat -c '|%a|%u|' "+sandbox.SecretFolder+"/key.pem | sed \"s/|$(id -u)|/|me|/\"", key); got != value+"|400|me|\n" {
 			t.Errorf("it reads %q", got)
 		}
 		gone(t)
