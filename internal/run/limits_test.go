@@ -25,7 +25,7 @@ func TestTasksAreDelegatedOnlySoDeep(t *testing.T) {
 		parent = child.ID
 	}
 	_, err := w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: parent, Text: "Work."})
-	if f := fault.From(err); f.Code != fault.Exhausted || f.Reason() != fault.LimitReached || !strings.Contains(f.Message, "no deeper") {
+	if f := fault.From(err); f.Code != fault.Exhausted || f.Reason() != fault.LimitReached || !strings.Contains(f.Message, "any deeper") {
 		t.Errorf("it says %v", err)
 	}
 }
