@@ -113,7 +113,7 @@ func TestNoCommandEndsADoor(t *testing.T) {
 // A server may refuse a request before it has read it.
 func TestAProgramReadsAnAnswerThatComesEarly(t *testing.T) {
 	t.Parallel()
-	e := sharedEngine(t)
+	e := dockertest.New(t) // its own engine, because a server opens the doors of all boxes of an installation
 	d := opened(t, e.Host())
 	d.OnDoor(func(conn net.Conn, _ sandbox.Labels) {
 		_, _ = conn.Write([]byte("too large"))
