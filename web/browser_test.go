@@ -891,6 +891,16 @@ func TestManyThreadsScrollNothingAway(t *testing.T) {
 	}
 }
 
+// A short page does not scroll.
+func TestTheLoginPageFitsItsWindow(t *testing.T) {
+	t.Parallel()
+	b := newTab(t, newFake().start(t))
+	b.open("/login")
+	if over := eval[int](b, "document.scrollingElement.scrollHeight - innerHeight"); over > 0 {
+		t.Errorf("the page is %d px longer than the window", over)
+	}
+}
+
 func TestNewGivesItsBoxTheFocus(t *testing.T) {
 	t.Parallel()
 	f := newFake()

@@ -13,7 +13,7 @@ import (
 // head is the part of a request that the gateway parses.
 type head struct {
 	model string
-	// remote names something that the provider would run or fetch for the request; empty if there is none.
+	// remote names a tool or file that the provider would run or fetch for the request. It is empty without one.
 	remote string
 }
 

@@ -102,7 +102,7 @@ func TestAGitHubAppOpensItsRepositories(t *testing.T) {
 			t.Errorf("a clone has a token: %s", out)
 		}
 		if strings.Contains(a.log.String(), token) || !strings.Contains(a.redacted.String(), token) {
-			t.Error("the log has a token, or nobody was told to leave it out")
+			t.Error("the log has a token, or the token was not named for redaction")
 		}
 	}
 }
@@ -151,6 +151,7 @@ func TestWhatIsWrongWithAGitHubAppIsSaid(t *testing.T) {
 		"there is no such repository":   {path: "ada/none", want: "is not installed on ada/none"},
 		"the path is of no repository":  {path: "engine.git", want: "opens no repository with the path engine.git; write the address as https://"},
 		"the path is longer":            {path: "ada/engine/wiki.git", want: "opens no repository with the path"},
+		"the owner is only dots":        {path: ".../engine.git", want: "opens no repository with the path"},
 		"the repository is named ..":    {path: "ada/...git", want: "opens no repository with the path"},
 		"the clock is ahead":            {do: func(a *appDoor) { a.skew = 20 * time.Minute }, want: "because the clock of this server differs from GitHub's by 20m0s; ask the operator to set the clock"},
 		"the clock is behind":           {do: func(a *appDoor) { a.skew = -20 * time.Minute }, want: "because the clock of this server differs from GitHub's by 20m0s"},

@@ -33,7 +33,7 @@ func grantOf(c Credential, host string, target *url.URL) (grant, error) {
 	if len(parts) == 2 {
 		g.owner, g.name = parts[0], strings.TrimSuffix(parts[1], ".git")
 	}
-	if g.owner == "" || strings.Trim(g.name, ".") == "" {
+	if strings.Trim(g.owner, ".") == "" || strings.Trim(g.name, ".") == "" {
 		return g, fault.Newf(fault.Invalid, "write the address as https://"+host+"/OWNER/REPOSITORY", "a GitHub App opens no repository with the path %s", repo)
 	}
 	return g, nil

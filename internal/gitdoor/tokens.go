@@ -29,8 +29,8 @@ type tokens struct {
 	making map[grant]chan struct{}
 }
 
-// get returns the token for a grant. If there is none, make makes it, once for all who ask at the same time.
-func (t *tokens) get(ctx context.Context, g grant, make func() (token, error)) (string, error) {
+// get returns the token for a grant. If the door has none, it calls create, once for all callers that wait for the same token.
+func (t *tokens) get(ctx context.Context, g grant, create func() (token, error)) (string, error) {
 	for {
 		value, wait := t.look(g)
 		if value != "" {
@@ -40,24 +40,36 @@ func (t *tokens) get(ctx context.Context, g grant, make func() (token, error)) (
 			break
 		}
 		select {
-		case <-wait: // then look again, because it may have failed only for the one who made it
+		case <-wait: // then look again, because create may have failed only for its caller
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
 	}
-	made, err := make()
+	defer t.made(g) // also after a panic, because others wait
+	created, err := create()
+	if err == nil && t.lasts(created) {
+		t.hold(g, created)
+	}
+	return created.value, err
+}
+
+// hold keeps a new token.
+func (t *tokens) hold(g grant, created token) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.makeRoom()
+	t.held[g] = created
+}
+
+// made tells those who wait for the token of a grant that nobody makes it any longer.
+func (t *tokens) made(g grant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	close(t.making[g])
 	delete(t.making, g)
-	if err == nil && t.lasts(made) {
-		t.makeRoom()
-		t.held[g] = made
-	}
-	return made.value, err
 }
 
-// look returns the token for a grant, or a channel that is closed when it was made. If both are empty, the caller makes it.
+// look returns the token for a grant, or a channel that closes when another caller has finished making it. If both are empty, this caller must make it.
 func (t *tokens) look(g grant) (string, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

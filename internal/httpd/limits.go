@@ -18,9 +18,9 @@ type Limits struct {
 	Rate int64
 	// MaxBody limits the body of every request, in bytes. Handlers have lower limits of their own. Defaults to 32 MiB.
 	MaxBody int64
-	// Credential returns the credential in a request's header, valid or not; "" if there is none. It must return the
-	// same text for the same credential, however that is written. Defaults to the headers Authorization and Cookie as
-	// sent.
+	// Credential returns the credential in a request's header, valid or not, or "" if the request has none. It must
+	// return the same text for the same credential, however that is written. Defaults to the headers Authorization and
+	// Cookie as sent.
 	Credential func(http.Header) string
 	// Requests limits the concurrent requests with one credential; a further one is answered with 429. Defaults to
 	// 8,192.

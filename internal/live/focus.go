@@ -105,8 +105,8 @@ func (f *focus) read(ctx context.Context, p *picture, r *round, all bool) (err e
 	return err
 }
 
-// related returns the thread with this id, or nil if there is none. had is the result of the last round; related reads
-// it again only if it may have changed.
+// related returns the thread with this id, or nil if it does not exist. had is the result of the last round. related
+// reads the thread again only if it may have changed.
 func related(ctx context.Context, p *picture, r *round, had *thread.Thread, id string, all bool) (*thread.Thread, error) {
 	if id == "" {
 		return nil, nil

@@ -16,9 +16,15 @@ import (
 // attend prepares a sandbox for a use that begins or continues. Only a box that is gone is an error.
 func (r *Resolver) attend(ctx context.Context, p Handle) error {
 	if r.awake.due(p.House, p.ID) {
-		if err := r.awake.ask(ctx, p); err != nil {
-			return err
-		}
+		return r.keep(ctx, p)
+	}
+	return r.git.refresh(ctx, p)
+}
+
+// keep makes the provider keep a box awake, and replaces its git token if that is old. Only a box that is gone is an error.
+func (r *Resolver) keep(ctx context.Context, p Handle) error {
+	if err := r.awake.ask(ctx, p); err != nil {
+		return err
 	}
 	return r.git.refresh(ctx, p)
 }
@@ -62,12 +68,7 @@ func (r *Resolver) KeepAwake(ctx context.Context) {
 	for _, name := range names {
 		house, id, _ := strings.Cut(name, "/")
 		if inUse[id] = true; r.awake.due(house, id) {
-			each(house, id, func(ctx context.Context, p Handle) error {
-				if err := r.awake.ask(ctx, p); err != nil {
-					return err
-				}
-				return r.git.refresh(ctx, p)
-			})
+			each(house, id, r.keep)
 		}
 	}
 	for id, h := range r.awake.unused(inUse, began) {

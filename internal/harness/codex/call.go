@@ -8,7 +8,7 @@ type call struct {
 	arguments json.RawMessage
 }
 
-// call returns the tool call that an item is; without a tool if it is none.
+// call returns the tool call of an item. The call of any other item has no tool.
 func (i item) call() call {
 	c := call{id: i.ID}
 	var fields any
