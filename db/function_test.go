@@ -129,7 +129,7 @@ func TestATemporaryTypeIsNoWayToTheOwnersRights(t *testing.T) {
 var plannedAtEachCall = []string{
 	"active_turns", "add_notices", "artifact_bytes", "busy_sandboxes", "close_own_stream", "closed_streams", "delete_expired_streams",
 	"delete_own_stream", "due_blobs", "forget_blob", "has_secret", "house_of_wake", "house_standing", "houses_beside",
-	"houses_with_retention", "houses_with_secrets", "inherited_entries", "invite_of", "live_sandboxes", "login_identity_of", "note_api_keys_used", "note_sessions_used", "overdue_threads",
+	"houses_with_retention", "houses_with_secrets", "invite_of", "live_sandboxes", "login_identity_of", "note_api_keys_used", "note_sessions_used", "overdue_threads",
 	"person_artifact_bytes", "running_threads", "spare_sandboxes", "touch_streams", "undecided_after", "unindexed_after",
 	"unsaved_sandboxes",
 }

@@ -1411,12 +1411,17 @@ COMMENT ON TABLE public.entries IS 'The entries of all logs. Only append_entries
 COMMENT ON COLUMN public.entries.payload IS 'json and not jsonb: the text stays exact, and reads are faster.';
 
 CREATE FUNCTION public.inherited_entries(p_stream bigint, p_ids text[]) RETURNS SETOF public.entries
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'public', 'pg_temp'
     AS $$
-  select e.* from lineage(p_stream) l join entries e on e.stream_id = l.id and e.id = any (p_ids) and e.seq >= l.first and e.seq < l.before
-    where l.id <> p_stream
-$$;
+begin
+  if not exists (select from streams where id = p_stream and source_id is not null) then
+    return;
+  end if;
+  return query
+    select e.* from lineage(p_stream) l join entries e on e.stream_id = l.id and e.id = any (p_ids) and e.seq >= l.first and e.seq < l.before
+      where l.id <> p_stream;
+end $$;
 
 CREATE FUNCTION public.invite_of(p_hash bytea) RETURNS TABLE(invite_id text, house_id text, house_name text, role text, invited_by text, expires_at timestamp with time zone, status text)
     LANGUAGE sql STABLE SECURITY DEFINER
