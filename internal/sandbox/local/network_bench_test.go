@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
 
-// The programs of BenchmarkEgress are perl. They get a host, a port, and what to send before anything else. What they send starts
+// Most programs of BenchmarkEgress are perl. They get a host, a port, and what to send before anything else. What they send starts
 // with how bulk answers.
 const (
 	perlConnect = `use Time::HiRes "time"; my ($host, $port, $hello) = @ARGV; $hello = pack "H*", $hello; my $to = sockaddr_in($port, inet_aton($host));
@@ -28,6 +29,12 @@ const (
 	connects = perlConnect + `my @t; for (1..300) { my $t = time; begin("g"); sysread(S, my $x, 1) or die "no answer"; push @t, time - $t; close S } @t = sort { $a <=> $b } @t; print 1000 * $t[150]`
 	reads    = perlConnect + `begin("r"); my ($t, $n) = (time, 0); while (my $r = sysread(S, my $x, 1 << 18)) { $n += $r } $n >= 1 << 30 or die "$n bytes"; print $n / 1048576 / (time - $t)`
 	writes   = perlConnect + `begin("w"); my $t = time; my $x = "x" x (1 << 18); syswrite(S, $x) for 1..4096; shutdown(S, 1); sysread(S, my $y, 1) or die "no answer"; print 1024 / (time - $t)`
+)
+
+// The others are shell scripts with curl, which really encrypt. They get a host, a port, and the options of curl that lead there.
+const (
+	downloads = `curl -sSk $3 -o /dev/null -w '%{speed_download}' "https://$1:$2/"`
+	uploads   = `head -c 1G /dev/zero | curl -sSk $3 -T - -o /dev/null -w '%{speed_upload}' "https://$1:$2/"`
 )
 
 // BenchmarkEgress compares connections of a program in a box with those of the same program on the machine itself, both
@@ -39,15 +46,17 @@ func BenchmarkEgress(b *testing.B) {
 	for _, port := range []string{"5000", "443", "80"} {
 		hosts["bulk.test:"+port] = bulk(b)
 	}
+	hosts["secure.test:443"] = secure(b)
 	d := networked(b, local.Config{Dial: hosts.dial})
 	defer closeDriver(b, d)
 	open := create(b, d, sandbox.Spec{ID: "open", Egress: egress.Policy{Mode: egress.Open}})
-	closed := create(b, d, sandbox.Spec{ID: "listed", Egress: egress.Policy{Mode: egress.Listed, Hosts: []string{"bulk.test"}}})
+	closed := create(b, d, sandbox.Spec{ID: "listed", Egress: egress.Policy{Mode: egress.Listed, Hosts: []string{"bulk.test", "secure.test"}}})
 	hello := fmt.Sprintf("%x", helloOf(b, "bulk.test"))
 	for _, c := range []struct{ name, box, program, port, hello, unit string }{
 		{"open/connect", open, connects, "5000", "", "ms"}, {"open/read", open, reads, "5000", "", "MB/s"}, {"open/write", open, writes, "5000", "", "MB/s"},
 		{"tls/connect", closed, connects, "443", hello, "ms"}, {"tls/read", closed, reads, "443", hello, "MB/s"}, {"tls/write", closed, writes, "443", hello, "MB/s"},
 		{"http/connect", closed, connects, "80", requestFor("g"), "ms"}, {"http/read", closed, reads, "80", requestFor("r"), "MB/s"},
+		{"https/read", closed, downloads, "443", "", "MB/s"}, {"https/write", closed, uploads, "443", "", "MB/s"},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			// The machine may be busy, so the three are measured in turns, and the best of each counts.
@@ -56,11 +65,15 @@ func BenchmarkEgress(b *testing.B) {
 			if c.unit == "ms" {
 				inside, direct, relayed, best = math.Inf(1), math.Inf(1), math.Inf(1), math.Min
 			}
-			at := hosts["bulk.test:"+c.port]
-			through := relay(b, at)
+			host := "bulk.test:" + c.port
+			if strings.HasPrefix(c.name, "https/") {
+				host = "secure.test:443"
+			}
+			through := relay(b, hosts[host])
 			for range b.N {
-				inside = best(inside, measureInside(b, d, c.box, c.program, "bulk.test:"+c.port, c.hello))
-				direct, relayed = best(direct, measureHere(b, c.program, at, c.hello)), best(relayed, measureHere(b, c.program, through, c.hello))
+				inside = best(inside, measureInside(b, d, c.box, commandLine(b, c.program, host, host, c.hello)))
+				direct = best(direct, measureHere(b, commandLine(b, c.program, host, hosts[host], c.hello)))
+				relayed = best(relayed, measureHere(b, commandLine(b, c.program, host, through, c.hello)))
 			}
 			b.ReportMetric(inside, c.unit)
 			b.ReportMetric(direct, "direct-"+c.unit)
@@ -74,9 +87,17 @@ func BenchmarkEgress(b *testing.B) {
 	}
 }
 
-// perl returns the command line of a program that gets a host.
-func perl(b *testing.B, program, host, hello string) []string {
-	name, port, err := net.SplitHostPort(host)
+// commandLine returns the command line of a program that reaches a host at an address.
+func commandLine(b *testing.B, program, host, at, hello string) []string {
+	b.Helper()
+	if strings.Contains(program, "curl") {
+		name, port, err := net.SplitHostPort(host)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return []string{"bash", "-c", program, "bash", name, port, "--connect-to " + host + ":" + at}
+	}
+	name, port, err := net.SplitHostPort(at)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -84,19 +105,18 @@ func perl(b *testing.B, program, host, hello string) []string {
 }
 
 // measureInside returns the number that a program prints in a box.
-func measureInside(b *testing.B, d *local.Driver, box, program, host, hello string) float64 {
+func measureInside(b *testing.B, d *local.Driver, box string, argv []string) float64 {
 	b.Helper()
 	var out strings.Builder
-	if _, err := d.Exec(b.Context(), box, sandbox.Command{Argv: perl(b, program, host, hello), Stdout: &out, Stderr: &out}); err != nil {
+	if _, err := d.Exec(b.Context(), box, sandbox.Command{Argv: argv, Stdout: &out, Stderr: &out}); err != nil {
 		b.Fatal(err)
 	}
 	return number(b, out.String())
 }
 
 // measureHere returns the number that a program prints on this machine.
-func measureHere(b *testing.B, program, host, hello string) float64 {
+func measureHere(b *testing.B, argv []string) float64 {
 	b.Helper()
-	argv := perl(b, program, host, hello)
 	said, err := exec.CommandContext(b.Context(), argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
 		b.Fatalf("%v: %s", err, said)
@@ -109,6 +129,9 @@ func number(b *testing.B, text string) float64 {
 	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if err != nil {
 		b.Fatalf("the program printed %q", text)
+	}
+	if n > 1e6 {
+		return n / (1 << 20) // curl prints bytes
 	}
 	return n
 }
@@ -167,6 +190,25 @@ func helloOf(b *testing.B, host string) []byte {
 // requestFor returns a request in hexadecimal digits, whose path says how bulk answers.
 func requestFor(how string) string {
 	return fmt.Sprintf("%x", "GET /"+how+" HTTP/1.1\r\nHost: bulk.test\r\nConnection: close\r\n\r\n")
+}
+
+// secure starts a host that answers HTTPS: it sends 1 GiB, or reads what it gets.
+func secure(b *testing.B) string {
+	b.Helper()
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			_, _ = io.Copy(io.Discard, r.Body)
+			return
+		}
+		piece := make([]byte, 1<<18)
+		for range 4096 {
+			if _, err := w.Write(piece); err != nil {
+				return
+			}
+		}
+	}))
+	b.Cleanup(s.Close)
+	return s.Listener.Addr().String()
 }
 
 // bulk starts a host that sends 1 GiB to a client that sends r, reads everything from a client that sends w, and sends one byte to
