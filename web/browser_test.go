@@ -39,7 +39,7 @@ func TestTalkIsSeenLiveInEveryTab(t *testing.T) {
 
 	f.says("livelive", "", "", entry.StatusChanged{From: "open", To: "closed"})
 	f.mu.Lock()
-	f.threads["livelive"].Status = "closed"
+	f.threads["livelive"].Status = arbev1.ThreadStatus_THREAD_STATUS_CLOSED
 	f.wake()
 	f.mu.Unlock()
 	other.until("the new status in the title", "document.title.startsWith('closed')")
@@ -810,7 +810,7 @@ func TestRunAgainRunsTheCommandAgain(t *testing.T) {
 		b.until("another command", fmt.Sprintf("document.querySelectorAll('.prompt').length === %d", n+2))
 		b.until("an id for the next one", "!document.querySelector('#e1 .again.posting')")
 	}
-	f.update("againagain", func(t *arbev1.Thread) { t.Status = "closed" })
+	f.update("againagain", func(t *arbev1.Thread) { t.Status = arbev1.ThreadStatus_THREAD_STATUS_CLOSED })
 	// The notice disappears after a while, and the page changes when the thread is closed, so one click may not be enough.
 	b.until("why not", "document.querySelector('#notice').innerText === 'This thread is closed. Reopen it to write or run something in it.' || (document.querySelector('#e1 .again:not(.posting) button')?.click(), false)")
 }

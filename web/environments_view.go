@@ -37,7 +37,7 @@ type environmentView struct {
 // verdict says in one sentence how a diagnosis ended.
 func (v environmentView) verdict() string {
 	for _, c := range v.Checks {
-		if c.Result == "failed" {
+		if c.Result == arbev1.CheckResult_CHECK_RESULT_FAILED {
 			return "It cannot build a sandbox now: " + c.Name + " failed."
 		}
 	}
@@ -46,7 +46,7 @@ func (v environmentView) verdict() string {
 
 // took returns the duration of a diagnosis's step.
 func took(c *arbev1.EnvironmentCheck) string {
-	if c.Result == "skipped" {
+	if c.Result == arbev1.CheckResult_CHECK_RESULT_SKIPPED {
 		return ""
 	}
 	return (time.Duration(c.DurationMs) * time.Millisecond).String()

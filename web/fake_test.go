@@ -183,7 +183,7 @@ func (f *fake) thread(id, name string) *arbev1.Thread {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t := &arbev1.Thread{
-		Id: id, HouseId: f.house.Id, StreamId: "arbe-thread-" + id, Name: name, Status: "open",
+		Id: id, HouseId: f.house.Id, StreamId: "arbe-thread-" + id, Name: name, Status: arbev1.ThreadStatus_THREAD_STATUS_OPEN,
 		CreatedAt: timestamppb.New(f.time()), LastActivityAt: timestamppb.New(f.time()),
 	}
 	f.threads[id] = t
@@ -260,7 +260,7 @@ func (f *fake) time() time.Time {
 func (f *fake) refusal(thread string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if t := f.threads[thread]; f.fail == nil && t != nil && t.Status == "closed" {
+	if t := f.threads[thread]; f.fail == nil && t != nil && t.Status == arbev1.ThreadStatus_THREAD_STATUS_CLOSED {
 		return refused(connect.CodeFailedPrecondition, "this thread is closed", "reopen it to write or run something in it")
 	}
 	return f.fail

@@ -17,7 +17,7 @@ import (
 func (f *fake) delegates(parent, child, task string, change func(*arbev1.Thread)) {
 	t := f.thread(child, task)
 	f.update(child, func(*arbev1.Thread) {
-		t.ParentThreadId, t.AgentId, t.Status = parent, bee, "idle"
+		t.ParentThreadId, t.AgentId, t.Status = parent, bee, arbev1.ThreadStatus_THREAD_STATUS_IDLE
 		if change != nil {
 			change(t)
 		}
@@ -28,13 +28,13 @@ func (f *fake) delegates(parent, child, task string, change func(*arbev1.Thread)
 // running puts a thread into the state of a child whose agent is working.
 func running(t *arbev1.Thread) {
 	since := timestamppb.New(time.Now().Add(-90 * time.Second))
-	t.Status, t.Running = "running", &arbev1.Running{RunEpoch: 1, AgentId: bee, Since: since}
+	t.Status, t.Running = arbev1.ThreadStatus_THREAD_STATUS_RUNNING, &arbev1.Running{RunEpoch: 1, AgentId: bee, Since: since}
 	t.LastRun = &arbev1.LastRun{Epoch: 1, StartedAt: since, Doing: "thinking", LastTool: "bash", CostMicros: 42_000}
 }
 
 func failed(t *arbev1.Thread) {
 	began := time.Now().Add(-time.Hour)
-	t.Status, t.LastRun = "failed", &arbev1.LastRun{
+	t.Status, t.LastRun = arbev1.ThreadStatus_THREAD_STATUS_FAILED, &arbev1.LastRun{
 		Epoch: 1, StartedAt: timestamppb.New(began), FinishedAt: timestamppb.New(began.Add(4 * time.Minute)), Result: "the model is overloaded <script>alert(1)</script>",
 	}
 }
@@ -104,7 +104,7 @@ func TestACardFollowsItsThread(t *testing.T) {
 	f.delegates("parent002", "child0012", "Second", nil)
 	b.until("another one, in the log and the details", card("child0012")+"?.includes('getting ready') && !!document.querySelector('#kid-child0012')")
 	f.update("child0011", func(t *arbev1.Thread) {
-		t.Status, t.Running = "completed", nil
+		t.Status, t.Running = arbev1.ThreadStatus_THREAD_STATUS_COMPLETED, nil
 		t.LastRun.FinishedAt, t.LastRun.Result = timestamppb.Now(), "All is well."
 	})
 	b.until("its end", card("child0011")+".includes('All is well.') && !!document.querySelector('#child-child0011 form[action$=continue]') && !document.querySelector('#child-child0011 .elapsed')")
@@ -125,7 +125,7 @@ func TestManyChildrenAreFolded(t *testing.T) {
 		f.now = f.now.Add(time.Second)
 		th := f.thread(id, id)
 		if th.ParentThreadId = parent; parent != "" {
-			th.AgentId, th.Status = bee, "completed"
+			th.AgentId, th.Status = bee, arbev1.ThreadStatus_THREAD_STATUS_COMPLETED
 		}
 		if change != nil {
 			change(th)

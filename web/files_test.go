@@ -84,7 +84,7 @@ func (s sandboxes) GetSandboxChanges(context.Context, *arbev1.GetSandboxChangesR
 // withTree is a fake whose thread "tree1" has a sandbox with files.
 func withTree() *fake {
 	f := newFake()
-	f.boxes["box1"] = &arbev1.Sandbox{Id: "box1", Provider: "local", Status: "live"}
+	f.boxes["box1"] = &arbev1.Sandbox{Id: "box1", Provider: "local", Status: arbev1.SandboxStatus_SANDBOX_STATUS_LIVE}
 	f.thread("tree1", "Tree").SandboxId = "box1"
 	f.tree = map[string]string{
 		"src/main.go": "package main\n\nfunc main() {} // <script>alert(1)</script>\u202e\n", "a\nb\u202etxt.exe": "x", "bad\uFFFD": "", `"><script>x`: "y",

@@ -203,7 +203,7 @@ func stateOf(t *arbev1.Thread) status {
 	case t.Running != nil:
 		return statusOf("running")
 	}
-	return statusOf(t.Status)
+	return statusOf(arbev1.Word(t.Status))
 }
 
 // statusOf returns how a status is shown. An unknown status looks idle and keeps its own word.

@@ -32,11 +32,12 @@ func TestAFailedThreadDiffersFromAWaitingOneInEveryList(t *testing.T) {
 	states := map[string]string{"afailed01": "failed", "awaits001": "waiting", "adone0001": "completed"}
 	for id, class := range states {
 		th := f.thread(id, "The thread "+id)
-		th.AgentId, th.Status, th.ParentThreadId = bee, class, "aparent01"
+		th.AgentId, th.ParentThreadId = bee, "aparent01"
+		th.Status, _ = arbev1.FromWord[arbev1.ThreadStatus](class)
 		reason := map[string]arbev1.NeedReason{"failed": arbev1.NeedReason_NEED_REASON_FAILED, "waiting": arbev1.NeedReason_NEED_REASON_APPROVAL, "completed": arbev1.NeedReason_NEED_REASON_FINISHED}[class]
 		f.needs(id, th.Name, reason)
 		if class == "waiting" {
-			th.Status, th.OpenApprovals = "running", 1
+			th.Status, th.OpenApprovals = arbev1.ThreadStatus_THREAD_STATUS_RUNNING, 1
 		}
 		forked := f.thread("fork"+id, "A fork of it")
 		forked.Status, forked.OpenApprovals, forked.ForkedFrom = th.Status, th.OpenApprovals, &arbev1.Origin{ThreadId: "asource01", Seq: 1}

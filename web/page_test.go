@@ -82,7 +82,7 @@ func TestWhatPeopleWriteIsOnlyText(t *testing.T) {
 	f.house.Name, f.me.Name = evil, evil
 	th := f.thread("evilevil", evil)
 	th.Tags, th.SandboxId = []string{evil}, "box1"
-	f.boxes["box1"] = &arbev1.Sandbox{Id: evil, Provider: evil, Status: evil}
+	f.boxes["box1"] = &arbev1.Sandbox{Id: evil, Provider: evil}
 	f.says(th.Id, f.me.Id, "", entry.Chat{Text: evil})
 	f.says(th.Id, f.me.Id, "", entry.Chat{Text: "```html\n" + evil + "\n```\n\n[x](javascript:evil) ![i](https://example.com/i.png) <div onclick=evil>\n\n" + evil})
 	f.says(th.Id, f.me.Id, "c1", entry.Command{Command: "echo '" + evil + "'"})
@@ -372,7 +372,7 @@ func TestWithoutAScript(t *testing.T) {
 		c.post("/threads/changeme01", url.Values{"tags": {"a, b,,a"}})
 		c.post("/threads/changeme01", url.Values{"pinned": {"true"}})
 		c.post("/threads/changeme01", url.Values{"status": {"closed"}})
-		if th.Name != "New" || strings.Join(th.Tags, "+") != "a+b" || th.PinnedAt == nil || th.Status != "closed" {
+		if th.Name != "New" || strings.Join(th.Tags, "+") != "a+b" || th.PinnedAt == nil || th.Status != arbev1.ThreadStatus_THREAD_STATUS_CLOSED {
 			t.Errorf("the thread is %v", th)
 		}
 		res, _ := c.post("/threads/changeme01/delete", nil)
@@ -473,7 +473,7 @@ func TestARefusedTextComesBack(t *testing.T) {
 func TestAClosedThreadHasNoComposer(t *testing.T) {
 	t.Parallel()
 	f := newFake()
-	f.thread("closedone", "Done").Status = "closed"
+	f.thread("closedone", "Done").Status = arbev1.ThreadStatus_THREAD_STATUS_CLOSED
 	c := ada(t, f)
 	_, text := c.get("/threads/closedone")
 	contains(t, text, `class="thread-head closed"`, "This thread is closed.", ">Reopen</button>")
@@ -641,7 +641,7 @@ func TestStopIsForWhatRunsNow(t *testing.T) {
 	res, page = c.post(stop, nil)
 	want(t, res, http.StatusPreconditionFailed, "")
 	contains(t, page, "othing runs in this thread any more")
-	f.update("stopnow01", func(t *arbev1.Thread) { t.AgentId, t.Status = bee, "running" })
+	f.update("stopnow01", func(t *arbev1.Thread) { t.AgentId, t.Status = bee, arbev1.ThreadStatus_THREAD_STATUS_RUNNING })
 	c.post(stop, nil)
 	if !slices.Equal(f.runs, []string{"stop " + th.Id}) {
 		t.Errorf("asked %v", f.runs)

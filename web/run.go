@@ -15,7 +15,7 @@ import (
 
 // rests reports whether the coding agent of a thread has finished a run and can continue.
 func rests(t *arbev1.Thread) bool {
-	return t.AgentId != "" && (t.Status == "completed" || t.Status == "failed" || t.Status == "cancelled")
+	return t.AgentId != "" && (t.Status == arbev1.ThreadStatus_THREAD_STATUS_COMPLETED || t.Status == arbev1.ThreadStatus_THREAD_STATUS_FAILED || t.Status == arbev1.ThreadStatus_THREAD_STATUS_CANCELLED)
 }
 
 // runText describes the duration and cost of a run: "worked for 4m 3s · $0.02". It returns "" if neither is known.
@@ -46,7 +46,7 @@ func childClass(t *arbev1.Thread) string {
 	switch {
 	case t == nil:
 		return ""
-	case t.Status == "idle":
+	case t.Status == arbev1.ThreadStatus_THREAD_STATUS_IDLE:
 		return "waiting"
 	}
 	return stateOf(t).Class
@@ -57,7 +57,7 @@ func childWord(t *arbev1.Thread) string {
 	switch state := stateOf(t); {
 	case state.Class == "running" && t.Running.GetRunEpoch() > 0:
 		return clip(cmp.Or(t.LastRun.GetDoing(), "starting"), maxWord)
-	case t.Status == "idle":
+	case t.Status == arbev1.ThreadStatus_THREAD_STATUS_IDLE:
 		return "getting ready"
 	default:
 		return state.Word
@@ -85,7 +85,7 @@ func childText(t *arbev1.Thread) string {
 
 // childResult returns the outcome of a child's last run, in one line.
 func childResult(t *arbev1.Thread) string {
-	if t.Status == "running" {
+	if t.Status == arbev1.ThreadStatus_THREAD_STATUS_RUNNING {
 		return ""
 	}
 	return clip(t.LastRun.GetResult(), maxNote)

@@ -120,7 +120,7 @@ func TestARunIsStoppedAndContinuedOnItsPage(t *testing.T) {
 		"cancelled": {[]string{again, "Continue in a fresh sandbox"}, []string{stop}},
 	} {
 		f.mu.Lock()
-		th.Status = status
+		th.Status, _ = arbev1.FromWord[arbev1.ThreadStatus](status)
 		f.mu.Unlock()
 		_, text := c.get("/threads/codingrun1")
 		contains(t, text, shown.has...)
@@ -146,7 +146,7 @@ func TestATaskIsGivenOnThePage(t *testing.T) {
 	f := newFake().withBot()
 	f.agents = append(f.agents, &arbev1.Agent{Id: codex, Kind: "bot", Runtime: "codex", Name: "Codex", Handle: "codex"})
 	th := f.thread("codingrun3", "Fix the failing test")
-	th.AgentId, th.Status = bee, "failed"
+	th.AgentId, th.Status = bee, arbev1.ThreadStatus_THREAD_STATUS_FAILED
 	c := ada(t, f)
 	const again, delegate, choice = "/threads/codingrun3/run/continue", "/threads/codingrun3/run/delegate", `<option value="` + codex + `">Codex</option>`
 	_, text := c.get("/threads/codingrun3")
@@ -163,7 +163,7 @@ func TestATaskIsGivenOnThePage(t *testing.T) {
 		t.Errorf("asked: %s", got)
 	}
 	f.mu.Lock()
-	th.Status = "running"
+	th.Status = arbev1.ThreadStatus_THREAD_STATUS_RUNNING
 	f.mu.Unlock()
 	_, text = c.get("/threads/codingrun3")
 	lacks(t, text, "Continue with another agent")
@@ -177,7 +177,7 @@ func (f *fake) drives(thread string, by ...string) *arbev1.Thread {
 	began := f.says(thread, "", "", entry.StatusChanged{From: "idle", To: "running", Epoch: 1})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t.AgentId, t.Status = bee, "running"
+	t.AgentId, t.Status = bee, arbev1.ThreadStatus_THREAD_STATUS_RUNNING
 	t.Running = &arbev1.Running{RunEpoch: 1, AgentId: bee, Since: began.Ts}
 	f.wake()
 	return t
@@ -191,7 +191,8 @@ func (f *fake) ends(thread, outcome string, report ...entry.Payload) {
 	f.says(thread, "", "", entry.StatusChanged{From: "running", To: outcome, Epoch: 1})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.threads[thread].Status, f.threads[thread].Running = outcome, nil
+	f.threads[thread].Status, _ = arbev1.FromWord[arbev1.ThreadStatus](outcome)
+	f.threads[thread].Running = nil
 	f.wake()
 }
 
@@ -233,7 +234,7 @@ func TestARunIsSeenBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
 	th := f.thread("runboot01", "Fix the failing test")
-	th.AgentId, th.Status = bee, "idle"
+	th.AgentId, th.Status = bee, arbev1.ThreadStatus_THREAD_STATUS_IDLE
 	f.says("runboot01", f.me.Id, "task", entry.Chat{Text: "Fix the failing test."})
 	b := newTab(t, f.start(t))
 	b.open("/threads/runboot01")

@@ -45,9 +45,9 @@ func (a *app) reconcileSandboxes(w http.ResponseWriter, r *http.Request) error {
 	gone, unknown := 0, 0
 	for _, s := range done.GetSandboxes() {
 		switch s.GetLiveness() {
-		case "gone":
+		case arbev1.SandboxLiveness_SANDBOX_LIVENESS_GONE:
 			gone++
-		case "unknown":
+		case arbev1.SandboxLiveness_SANDBOX_LIVENESS_UNKNOWN:
 			unknown++
 		}
 	}

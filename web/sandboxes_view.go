@@ -80,9 +80,9 @@ type sandboxView struct {
 // sandboxState returns a sandbox's status in words.
 func sandboxState(s *arbev1.Sandbox) string {
 	switch s.GetStatus() {
-	case "pending":
+	case arbev1.SandboxStatus_SANDBOX_STATUS_PENDING:
 		return "being built"
-	case "live":
+	case arbev1.SandboxStatus_SANDBOX_STATUS_LIVE:
 		return "ready"
 	}
 	return "deleted"

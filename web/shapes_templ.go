@@ -431,7 +431,7 @@ func stopRunning(t *arbev1.Thread) templ.Component {
 			templ_7745c5c3_Var23 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		if t.Running != nil || t.AgentId != "" && t.Status == "running" {
+		if t.Running != nil || t.AgentId != "" && t.Status == arbev1.ThreadStatus_THREAD_STATUS_RUNNING {
 			templ_7745c5c3_Err = stopButton(stopPath(t.Id)).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

@@ -153,7 +153,8 @@ func (a *app) changeThread(w http.ResponseWriter, r *http.Request) error {
 			pinned := value == "true"
 			req.Pinned = &pinned
 		case "status":
-			req.Status = &value
+			status, _ := arbev1.FromWord[arbev1.ThreadStatus](value) // 0 for another word, which the server refuses
+			req.Status = &status
 		case "answering":
 			if value != asSettled {
 				req.AnsweringAgentId = &value

@@ -83,7 +83,7 @@ func joinTags(tags []string) string { return strings.Join(tags, ", ") }
 // sandboxWord says where a command of this thread would run.
 func sandboxWord(b workplace) string {
 	switch {
-	case b.Sandbox != nil && b.Sandbox.Status == "live":
+	case b.Sandbox != nil && b.Sandbox.Status == arbev1.SandboxStatus_SANDBOX_STATUS_LIVE:
 		return "sandbox " + b.Sandbox.Id
 	case b.Environment != nil:
 		return "a new sandbox built from " + b.Environment.Name
@@ -93,14 +93,14 @@ func sandboxWord(b workplace) string {
 
 func sandboxStatusWord(s *arbev1.Sandbox) string {
 	switch s.Status {
-	case "live":
+	case arbev1.SandboxStatus_SANDBOX_STATUS_LIVE:
 		return "Live"
-	case "pending":
+	case arbev1.SandboxStatus_SANDBOX_STATUS_PENDING:
 		return "Starting"
-	case "dead":
+	case arbev1.SandboxStatus_SANDBOX_STATUS_DEAD:
 		return "Gone; the next command makes a new one"
 	}
-	return s.Status
+	return arbev1.Word(s.Status)
 }
 
 // answered says who answers, at the end of a sentence that asks people to do something.

@@ -50,7 +50,7 @@ func terminalButton(t *arbev1.Thread, b workplace) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-		} else if t.Status != "closed" {
+		} else if t.Status != arbev1.ThreadStatus_THREAD_STATUS_CLOSED {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "<form method=\"post\" action=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

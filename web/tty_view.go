@@ -47,7 +47,7 @@ func shellEnd(r entry.CommandResult) string {
 // withoutTerminals says why a thread's sandbox has no terminals. It is empty if the sandbox has them, or if that is not known
 // because there is none yet.
 func withoutTerminals(b workplace) string {
-	if b.Sandbox == nil || b.Sandbox.Status == "dead" || !b.Sandbox.WithoutTerminals {
+	if b.Sandbox == nil || b.Sandbox.Status == arbev1.SandboxStatus_SANDBOX_STATUS_DEAD || !b.Sandbox.WithoutTerminals {
 		return ""
 	}
 	return "Sandboxes of the driver " + b.Sandbox.Provider + " have no terminals yet."

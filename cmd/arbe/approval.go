@@ -38,7 +38,7 @@ type approvalView struct {
 
 func viewApproval(p *arbev1.Approval) approvalView {
 	v := approvalView{ID: p.GetId(), HouseID: p.GetHouseId(), ThreadID: p.GetThreadId(), TurnID: p.GetTurnId(), Run: p.GetEpoch(), Question: p.GetQuestion(), BotID: p.GetAgentId(), Tool: p.GetTool(),
-		Arguments: json.RawMessage(p.GetArguments()), State: p.GetState(), AskedAt: p.GetAskedAt().AsTime(), ExpiresAt: p.GetExpiresAt().AsTime(),
+		Arguments: json.RawMessage(p.GetArguments()), State: arbev1.Word(p.GetState()), AskedAt: p.GetAskedAt().AsTime(), ExpiresAt: p.GetExpiresAt().AsTime(),
 		AnsweredBy: p.GetAnsweredByAgentId(), Reason: p.GetReason()}
 	if p.GetAnsweredAt() != nil {
 		v.AnsweredAt = new(p.GetAnsweredAt().AsTime())
@@ -177,7 +177,7 @@ func approvalShow(a *app) *cobra.Command {
 
 // stateOf describes the state of a request.
 func stateOf(p *arbev1.Approval) string {
-	text := p.GetState()
+	text := arbev1.Word(p.GetState())
 	switch {
 	case text == "open":
 		return "waits for an answer until " + p.GetExpiresAt().AsTime().UTC().Format(time.RFC3339)
@@ -228,7 +228,7 @@ func answers(a *app, verdict arbev1.Verdict, cmd *cobra.Command) *cobra.Command 
 		}
 		p = done.GetApproval()
 		return a.show(p.GetId(), viewApproval(p), func() string {
-			return p.GetState() + ": " + entry.PrintableLine(first(p.GetAgentName(), "the bot")) + " in thread " + p.GetThreadId()
+			return arbev1.Word(p.GetState()) + ": " + entry.PrintableLine(first(p.GetAgentName(), "the bot")) + " in thread " + p.GetThreadId()
 		})
 	})
 	a.houseFlag(cmd, &house)

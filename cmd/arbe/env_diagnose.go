@@ -95,7 +95,7 @@ func (a *app) diagnose(ctx context.Context, c *arbe.Client, id string, rebuild b
 		if e == nil {
 			continue
 		}
-		v := buildCheckView{e.GetName(), e.GetResult(), e.GetDurationMs(), e.GetMessage(), e.GetNext(), e.GetOutput()}
+		v := buildCheckView{e.GetName(), arbev1.Word(e.GetResult()), e.GetDurationMs(), e.GetMessage(), e.GetNext(), e.GetOutput()}
 		checks = append(checks, v)
 		if a.json || a.quiet {
 			continue

@@ -24,7 +24,7 @@ type reachedRun struct {
 func reach(ctx context.Context, c *arbe.Client, thread string) (r reachedRun, err error) {
 	found, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: thread})
 	if err == nil && found.GetThread().GetAgentId() != "" {
-		r.status = found.GetThread().GetStatus()
+		r.status = arbev1.Word(found.GetThread().GetStatus())
 	}
 	return r, err
 }

@@ -184,7 +184,7 @@ type runView struct {
 }
 
 func viewRun(r *arbev1.Run) runView {
-	v := runView{ThreadID: r.GetThreadId(), Epoch: r.GetEpoch(), Status: r.GetStatus(), Policy: r.GetPolicy(), StartedAt: r.GetStartedAt().AsTime(), Phase: r.GetFailurePhase(), Error: r.GetError(),
+	v := runView{ThreadID: r.GetThreadId(), Epoch: r.GetEpoch(), Status: arbev1.Word(r.GetStatus()), Policy: r.GetPolicy(), StartedAt: r.GetStartedAt().AsTime(), Phase: arbev1.Word(r.GetFailurePhase()), Error: r.GetError(),
 		Next: r.GetNext(), LastLines: r.GetLastLines(), Result: r.GetResult(), PatchID: r.GetPatchArtifactId(), CostMicros: r.GetUsage().GetCostMicros()}
 	if r.GetFinishedAt() != nil {
 		v.FinishedAt = new(r.GetFinishedAt().AsTime())
@@ -212,7 +212,7 @@ func (a *app) showRun(ctx context.Context, c *arbe.Client, thread string) error 
 
 // runWords describes a run in a few lines.
 func runWords(r *arbev1.Run) string {
-	text := fmt.Sprintf("run %d %s", r.GetEpoch(), r.GetStatus())
+	text := fmt.Sprintf("run %d %s", r.GetEpoch(), arbev1.Word(r.GetStatus()))
 	if r.GetFinishedAt() != nil && r.GetStartedAt() != nil {
 		text += " after " + entry.Approximately(r.GetFinishedAt().AsTime().Sub(r.GetStartedAt().AsTime()))
 	}
@@ -246,4 +246,4 @@ func treeWords(micros int64) string {
 }
 
 // runCode returns the exit code for a run.
-func runCode(r *arbev1.Run) error { return statusCode(r.GetStatus()) }
+func runCode(r *arbev1.Run) error { return statusCode(arbev1.Word(r.GetStatus())) }

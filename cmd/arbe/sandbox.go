@@ -37,7 +37,7 @@ func driverOf(s *arbev1.Sandbox) string {
 func viewSandbox(s *arbev1.Sandbox) sandboxView {
 	use := s.GetUse()
 	v := sandboxView{
-		ID: s.GetId(), HouseID: s.GetHouseId(), EnvironmentID: s.GetEnvironmentId(), Provider: s.GetProvider(), Status: s.GetStatus(),
+		ID: s.GetId(), HouseID: s.GetHouseId(), EnvironmentID: s.GetEnvironmentId(), Provider: s.GetProvider(), Status: arbev1.Word(s.GetStatus()),
 		OwnAccount: s.GetOwnAccount(), Ephemeral: s.GetEphemeral(), CreatedAt: s.GetCreatedAt().AsTime(), DestroyedAt: export.Optional(s.GetDestroyedAt()),
 		Environment: use.GetEnvironmentName(), UsedAt: export.Optional(use.GetUsedAt()), SavedAt: export.Optional(use.GetSavedAt()), ThreadCount: use.GetThreadCount(), DiskBytes: use.GetDiskBytes(),
 	}

@@ -51,7 +51,7 @@ func sandboxList(a *app) *cobra.Command {
 						return a.listSandboxes(rows, disk)
 					}
 					rows = append(rows, row{s.GetId(), viewSandbox(s), []string{
-						s.GetId(), s.GetStatus(), entry.PrintableLine(s.GetUse().GetEnvironmentName()), driverOf(s), strconv.Itoa(int(s.GetUse().GetThreadCount())), diskText(s.GetUse().GetDiskBytes()),
+						s.GetId(), arbev1.Word(s.GetStatus()), entry.PrintableLine(s.GetUse().GetEnvironmentName()), driverOf(s), strconv.Itoa(int(s.GetUse().GetThreadCount())), diskText(s.GetUse().GetDiskBytes()),
 						a.whenever(s.GetUse().GetUsedAt()), a.when(s.GetCreatedAt().AsTime()),
 					}})
 				}
@@ -98,9 +98,9 @@ func (a *app) reconcileSandboxes(ctx context.Context, c *arbe.Client, house stri
 	}
 	for _, s := range done.GetSandboxes() {
 		switch s.GetLiveness() {
-		case "gone":
+		case arbev1.SandboxLiveness_SANDBOX_LIVENESS_GONE:
 			a.say("sandbox %s is gone; its threads get another one with their next command", s.GetSandbox().GetId())
-		case "unknown":
+		case arbev1.SandboxLiveness_SANDBOX_LIVENESS_UNKNOWN:
 			a.say("the provider of sandbox %s did not answer; the sandbox keeps its state", s.GetSandbox().GetId())
 		}
 	}

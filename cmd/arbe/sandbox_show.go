@@ -33,7 +33,7 @@ func sandboxShow(a *app) *cobra.Command {
 				var b strings.Builder
 				w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 				fmt.Fprintf(w, "sandbox\t%s\nstatus\t%s\nenvironment\t%s (%s)\ndriver\t%s\nhouse\t%s\nthreads\t%s\ndisk\t%s\ncreated\t%s\nused\t%s\nsaved\t%s\n",
-					s.GetId(), s.GetStatus(), entry.PrintableLine(s.GetUse().GetEnvironmentName()), s.GetEnvironmentId(), driverOf(s), s.GetHouseId(),
+					s.GetId(), arbev1.Word(s.GetStatus()), entry.PrintableLine(s.GetUse().GetEnvironmentName()), s.GetEnvironmentId(), driverOf(s), s.GetHouseId(),
 					threadsOn(s.GetUse()), diskText(s.GetUse().GetDiskBytes()), a.when(s.GetCreatedAt().AsTime()), a.whenever(s.GetUse().GetUsedAt()), a.whenever(s.GetUse().GetSavedAt()))
 				if s.GetDestroyedAt() != nil {
 					fmt.Fprintf(w, "deleted\t%s\n", a.when(s.GetDestroyedAt().AsTime()))

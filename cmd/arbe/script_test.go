@@ -123,7 +123,7 @@ func longThread(t *testing.T, server *upServer, lines int) (id string) {
 		t.Fatal(err)
 	}
 	id = created.GetThread().GetId()
-	for _, status := range []string{"closed", "open"} {
+	for _, status := range []arbev1.ThreadStatus{arbev1.ThreadStatus_THREAD_STATUS_CLOSED, arbev1.ThreadStatus_THREAD_STATUS_OPEN} {
 		if _, err := c.Threads.UpdateThread(ctx, &arbev1.UpdateThreadRequest{Id: id, Status: &status}); err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ func doing(t *arbev1.Thread) string {
 	case r != nil:
 		return "running"
 	}
-	return t.GetStatus()
+	return arbev1.Word(t.GetStatus())
 }
 
 // listThreads returns at most limit threads (0 is all), and whether there are more.

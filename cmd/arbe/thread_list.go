@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +15,7 @@ func threadList(a *app) *cobra.Command {
 	var req arbev1.ListThreadsRequest
 	var limit int
 	var watch bool
+	var status string
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the threads of a house: pinned ones first, then the most recently active",
@@ -34,6 +36,9 @@ func threadList(a *app) *cobra.Command {
 						return err
 					}
 				}
+			}
+			if req.Status, err = threadStatus(status); err != nil {
+				return err
 			}
 			if watch {
 				return a.watchThreads(ctx, c, &req, limit)
@@ -56,10 +61,19 @@ func threadList(a *app) *cobra.Command {
 	flags.StringVar(&req.ParentThreadId, "parent", "", "only children of this thread")
 	flags.StringVar(&req.ForkedFromThreadId, "forks-of", "", "only forks of this thread")
 	flags.StringVar(&req.Tag, "tag", "", "only threads with this label")
-	flags.StringVar(&req.Status, "status", "", "only threads with this status")
+	flags.StringVar(&status, "status", "", "only threads with this status")
 	flags.IntVar(&limit, "limit", 50, "the most to list; 0 means all")
 	flags.BoolVarP(&watch, "watch", "w", false, "keep the list up to date until Ctrl-C")
 	a.completes(cmd, "parent", a.threads)
 	a.completes(cmd, "forks-of", a.threads)
 	return cmd
+}
+
+// threadStatus returns the status of a thread that a person named.
+func threadStatus(word string) (arbev1.ThreadStatus, error) {
+	status, ok := arbev1.FromWord[arbev1.ThreadStatus](word)
+	if !ok {
+		return 0, fault.Newf(fault.Invalid, "use one of: "+strings.Join(arbev1.Words[arbev1.ThreadStatus](), ", "), "status: %q is not a status", word)
+	}
+	return status, nil
 }

@@ -13,6 +13,6 @@ func threadReopen(a *app) *cobra.Command {
 		Long:              "Reopen a closed chat. THREAD defaults to $ARBE_THREAD.",
 		Args:              takes(0, 1, "one thread"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
-		RunE:              a.changesThread("reopened", func(req *arbev1.UpdateThreadRequest) { req.Status = new("open") }),
+		RunE:              a.changesThread("reopened", func(req *arbev1.UpdateThreadRequest) { req.Status = arbev1.ThreadStatus_THREAD_STATUS_OPEN.Enum() }),
 	}
 }

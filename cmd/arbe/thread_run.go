@@ -85,7 +85,7 @@ type reconciledView struct {
 }
 
 func viewReconciled(id string, r *arbev1.ReconcileThreadResponse) reconciledView {
-	return reconciledView{id, r.GetFrom(), r.GetTo(), r.GetReason()}
+	return reconciledView{id, arbev1.Word(r.GetFrom()), arbev1.Word(r.GetTo()), r.GetReason()}
 }
 
 func (v reconciledView) words() string {
@@ -131,7 +131,7 @@ func threadPrune(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			threads, _, err := listThreads(ctx, c, &arbev1.ListThreadsRequest{HouseId: id, Status: "running"}, 0)
+			threads, _, err := listThreads(ctx, c, &arbev1.ListThreadsRequest{HouseId: id, Status: arbev1.ThreadStatus_THREAD_STATUS_RUNNING}, 0)
 			if err != nil {
 				return err
 			}
@@ -211,7 +211,7 @@ func threadDiagnose(a *app) *cobra.Command {
 
 // diagnosis returns the state of a thread, and the exit code for it.
 func diagnosis(t *arbev1.Thread, runs []*arbev1.Run) (v diagnosisView, code int) {
-	v = diagnosisView{ThreadID: t.GetId(), Status: t.GetStatus()}
+	v = diagnosisView{ThreadID: t.GetId(), Status: arbev1.Word(t.GetStatus())}
 	silent := time.Since(t.GetLastActivityAt().AsTime())
 	if t.GetLastRun().GetHeartbeatAt() != nil {
 		silent = min(silent, time.Since(t.GetLastRun().GetHeartbeatAt().AsTime()))
@@ -227,15 +227,15 @@ func diagnosis(t *arbev1.Thread, runs []*arbev1.Run) (v diagnosisView, code int)
 	default:
 		r := runs[0]
 		v.Run = new(viewRun(r))
-		v.Status, v.Stage = r.GetStatus(), first(r.GetFailurePhase(), "execution")
+		v.Status, v.Stage = arbev1.Word(r.GetStatus()), first(arbev1.Word(r.GetFailurePhase()), "execution")
 		switch {
-		case r.GetStatus() == "failed":
+		case v.Status == "failed":
 			v.Why, v.Next, code = r.GetError(), first(r.GetNext(), "arbe thread resume "+t.GetId()), exitRunFailed
-		case r.GetStatus() == "running" && silent > silentAfter:
+		case v.Status == "running" && silent > silentAfter:
 			v.Why, v.Next, code = "its runner has been silent for "+silent.Round(time.Second).String(), "wait, or stop it: arbe thread stop "+t.GetId(), exitRunStalled
-		case r.GetStatus() != "running" && r.GetFailurePhase() != "":
+		case v.Status != "running" && r.GetFailurePhase() != 0:
 			v.Why, v.Next = r.GetError(), r.GetNext()
-		case r.GetStatus() != "running":
+		case v.Status != "running":
 			v.Stage = "ended"
 		}
 	}

@@ -12,8 +12,13 @@ import (
 func TestDiagnosisAndItsExitCode(t *testing.T) {
 	t.Parallel()
 	ago := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(-d)) }
-	run := func(status string) []*arbev1.Run {
-		return []*arbev1.Run{{Epoch: 1, Status: status, FailurePhase: map[bool]string{true: "dispatch"}[status == "failed"], Error: "no model"}}
+	run := func(word string) []*arbev1.Run {
+		status, _ := arbev1.FromWord[arbev1.RunStatus](word)
+		r := &arbev1.Run{Epoch: 1, Status: status, Error: "no model"}
+		if status == arbev1.RunStatus_RUN_STATUS_FAILED {
+			r.FailurePhase = arbev1.FailurePhase_FAILURE_PHASE_DISPATCH
+		}
+		return []*arbev1.Run{r}
 	}
 	for name, test := range map[string]struct {
 		thread *arbev1.Thread
@@ -34,7 +39,7 @@ func TestDiagnosisAndItsExitCode(t *testing.T) {
 		"a run that was completed":        {thread: &arbev1.Thread{AgentId: "pi", LastActivityAt: ago(time.Hour)}, runs: run("completed"), stage: "ended"},
 		"a run that was stopped long ago": {thread: &arbev1.Thread{AgentId: "pi", LastActivityAt: ago(time.Hour)}, runs: run("cancelled"), stage: "ended"},
 		"a run without its changes": {thread: &arbev1.Thread{AgentId: "pi", LastActivityAt: ago(time.Hour)}, stage: "result-collection", why: "too large",
-			runs: []*arbev1.Run{{Epoch: 1, Status: "completed", FailurePhase: "result-collection", Error: "too large", Next: "look"}}},
+			runs: []*arbev1.Run{{Epoch: 1, Status: arbev1.RunStatus_RUN_STATUS_COMPLETED, FailurePhase: arbev1.FailurePhase_FAILURE_PHASE_RESULT_COLLECTION, Error: "too large", Next: "look"}}},
 	} {
 		t.Run(name, func(t *testing.T) { // not in parallel, because the times are from now
 			v, code := diagnosis(test.thread, test.runs)

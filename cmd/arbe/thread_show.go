@@ -47,7 +47,7 @@ func (a *app) describe(t *arbev1.Thread) string {
 	}
 	line("thread", t.GetId())
 	line("name", title(t))
-	line("status", t.GetStatus())
+	line("status", arbev1.Word(t.GetStatus()))
 	if t.GetRunning() != nil {
 		line("now", doing(t))
 		line("working since", a.when(t.GetRunning().GetSince().AsTime()))

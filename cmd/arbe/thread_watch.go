@@ -23,7 +23,7 @@ const clearScreen = "\x1b[H\x1b[2J"
 
 // watchThreads prints a house's list of threads, and then its changes.
 func (a *app) watchThreads(ctx context.Context, c *arbe.Client, of *arbev1.ListThreadsRequest, limit int) error {
-	if of.ParentThreadId+of.ForkedFromThreadId+of.Tag+of.Status != "" {
+	if of.ParentThreadId+of.ForkedFromThreadId+of.Tag != "" || of.Status != 0 {
 		return fault.New(fault.Invalid, "--watch shows the whole list", "leave out --parent, --forks-of, --tag and --status")
 	}
 	if limit < 1 || limit > maxWatched {

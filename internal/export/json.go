@@ -75,7 +75,7 @@ type parent struct {
 // ViewThread returns the view of a thread.
 func ViewThread(t *arbev1.Thread) Thread {
 	view := Thread{
-		ID: t.GetId(), HouseID: t.GetHouseId(), StreamID: t.GetStreamId(), Name: t.GetName(), Status: t.GetStatus(),
+		ID: t.GetId(), HouseID: t.GetHouseId(), StreamID: t.GetStreamId(), Name: t.GetName(), Status: arbev1.Word(t.GetStatus()),
 		Parent:  parent{Kind: t.GetParent().GetKind(), ID: t.GetParent().GetId()},
 		AgentID: t.GetAgentId(), AnsweringID: t.GetAnsweringAgentId(), Model: t.GetModel(), Think: t.GetThink(), EnvironmentID: t.GetEnvironmentId(), SandboxID: t.GetSandboxId(), Tags: t.GetTags(),
 		Tail: t.GetTail(), PinnedAt: Optional(t.GetPinnedAt()), CreatedAt: t.GetCreatedAt().AsTime(),

@@ -84,7 +84,7 @@ func (m *markdown) head(x *Export) {
 	t := x.Thread
 	fmt.Fprintf(m.out, "# %s\n", cmp.Or(escaped(t.GetName()), "(untitled)"))
 	m.item("House: " + escaped(strings.TrimSpace(x.house.Name+" ("+x.house.ID+")")))
-	m.item("Thread: " + escaped(t.GetId()) + ", " + escaped(t.GetStatus()) + ", created " + t.GetCreatedAt().AsTime().UTC().Format(time.RFC3339))
+	m.item("Thread: " + escaped(t.GetId()) + ", " + arbev1.Word(t.GetStatus()) + ", created " + t.GetCreatedAt().AsTime().UTC().Format(time.RFC3339))
 	if t.GetParent().GetKind() == "thread" {
 		m.item("Child of thread " + escaped(t.GetParent().GetId()))
 	}

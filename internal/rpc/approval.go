@@ -58,7 +58,7 @@ func (s *approvalService) AnswerApproval(ctx context.Context, req *arbev1.Answer
 
 func wireApproval(a approval.Approval) *arbev1.Approval {
 	return &arbev1.Approval{Id: a.ID, HouseId: a.House, ThreadId: a.Thread, TurnId: a.Turn, AgentId: a.Bot, CallId: a.Call, Tool: a.Tool,
-		Arguments: string(a.Arguments), State: a.State, Epoch: a.Epoch, Question: a.Question, AskedAt: timestamp(a.AskedAt), ExpiresAt: timestamp(a.ExpiresAt),
+		Arguments: string(a.Arguments), State: wireEnum[arbev1.ApprovalState](a.State), Epoch: a.Epoch, Question: a.Question, AskedAt: timestamp(a.AskedAt), ExpiresAt: timestamp(a.ExpiresAt),
 		AnsweredByAgentId: a.AnsweredBy, AnsweredByName: a.AnsweredByName, AnsweredAt: timestamp(a.AnsweredAt), Reason: a.Reason,
 		AgentName: a.BotName, ThreadName: a.ThreadName}
 }

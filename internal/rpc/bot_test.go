@@ -205,7 +205,7 @@ func TestDirectMessagesAreReused(t *testing.T) {
 	if got := direct(t, ada, true); another == ids[0] || got != another {
 		t.Errorf("after another was begun, %s is reused, want the latest, %s", got, another)
 	}
-	_, err = ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: another, Status: new("closed")})
+	_, err = ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: another, Status: arbev1.ThreadStatus_THREAD_STATUS_CLOSED.Enum()})
 	must(t, err)
 	if got := direct(t, ada, true); got != ids[0] {
 		t.Errorf("after it was closed, %s is reused, want %s", got, ids[0])

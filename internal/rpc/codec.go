@@ -59,5 +59,8 @@ func (strictJSON) Unmarshal(text []byte, message any) error {
 	case said[2] != "":
 		return fmt.Errorf("the request has an unknown field %q (at %s)", said[2], said[1])
 	}
+	if wrong := unknownName(m.ProtoReflect().Descriptor(), said[3]); wrong != "" {
+		return fmt.Errorf("%s (at %s)", wrong, said[1])
+	}
 	return fmt.Errorf("the request cannot be read at %s: %s", said[1], said[3])
 }

@@ -208,7 +208,7 @@ func wireThread(t thread.Thread) *arbev1.Thread {
 		Model: t.Model, Think: string(t.Think),
 		Id: t.ID, HouseId: t.House, StreamId: t.StreamID, Name: shown(t.Name), Parent: parent,
 		ParentThreadId: t.ParentThread, ParentAgentId: t.ParentAgent, AgentId: t.Agent,
-		EnvironmentId: t.Environment, SandboxId: t.Sandbox, Tags: each(t.Tags, shown), Status: string(t.Status),
+		EnvironmentId: t.Environment, SandboxId: t.Sandbox, Tags: each(t.Tags, shown), Status: wireEnum[arbev1.ThreadStatus](t.Status),
 		PinnedAt: timestamp(t.PinnedAt), CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
 		Tail: t.Tail, LastActivityAt: timestamp(t.LastActivity), ForkedFrom: origin,
 		LastSaid: said, Running: running, OpenApprovals: int32(t.OpenApprovals), LastRun: last,
@@ -239,7 +239,7 @@ func wireFile(f dispatch.ListedFile) *arbev1.SandboxFile {
 
 func wireSandbox(boxes *sandbox.Resolver, b sandbox.Sandbox) *arbev1.Sandbox {
 	return &arbev1.Sandbox{WithoutTerminals: boxes.WithoutTerminals(b.Provider),
-		Id: b.ID, HouseId: b.House, EnvironmentId: b.Environment, Provider: b.Provider, Status: string(b.Status),
+		Id: b.ID, HouseId: b.House, EnvironmentId: b.Environment, Provider: b.Provider, Status: wireEnum[arbev1.SandboxStatus](b.Status),
 		OwnAccount: b.OwnAccount, Ephemeral: b.Ephemeral, CreatedAt: timestamp(b.CreatedAt), DestroyedAt: timestamp(b.DestroyedAt)}
 }
 
@@ -270,7 +270,7 @@ func wireSaved(p sandbox.SavedPart) *arbev1.TreePart {
 
 func wireCheck(c sandbox.Check) *arbev1.DiagnoseEnvironmentResponse {
 	return &arbev1.DiagnoseEnvironmentResponse{Event: &arbev1.DiagnoseEnvironmentResponse_Check{Check: &arbev1.EnvironmentCheck{
-		Name: c.Name, Result: string(c.Result), DurationMs: c.Duration.Milliseconds(), Message: c.Message, Next: c.Next, Output: c.Output,
+		Name: c.Name, Result: wireEnum[arbev1.CheckResult](c.Result), DurationMs: c.Duration.Milliseconds(), Message: c.Message, Next: c.Next, Output: c.Output,
 	}}}
 }
 

@@ -87,7 +87,7 @@ func TestNothingListsTheDirectMessagesOfOthers(t *testing.T) {
 		}
 		return map[string]func() (proto.Message, error){
 			"ListThreads":           list(&arbev1.ListThreadsRequest{}),
-			"ListThreads, a status": list(&arbev1.ListThreadsRequest{Status: "open"}),
+			"ListThreads, a status": list(&arbev1.ListThreadsRequest{Status: arbev1.ThreadStatus_THREAD_STATUS_OPEN}),
 			"ListThreads, a tag":    list(&arbev1.ListThreadsRequest{Tag: "zoo"}),
 			"ListThreads, forks":    list(&arbev1.ListThreadsRequest{ForkedFromThreadId: th.Id}),
 			"ListThreads, children": list(&arbev1.ListThreadsRequest{ParentThreadId: th.Id}),

@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/jackc/pgerrcode"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
@@ -106,6 +107,18 @@ func (e *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 // WrapStreamingClient does nothing. [connect.Interceptor] requires it, but the services are not clients.
 func (e *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
+}
+
+// readRequest wraps a call that does not stream. It checks what the rules of the contract cannot say in words.
+func readRequest(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		if m, ok := req.Any().(proto.Message); ok {
+			if err := checkEnums(m.ProtoReflect()); err != nil {
+				return nil, err
+			}
+		}
+		return next(ctx, req)
+	}
 }
 
 // authenticate puts the caller into the context, or refuses the call. EndSession with an ended session continues without a

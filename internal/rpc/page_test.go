@@ -186,8 +186,8 @@ func TestThreadsAreListed(t *testing.T) {
 			{&arbev1.ListThreadsRequest{ParentThreadId: quiet.Id}, []string{child.Id}},
 			{&arbev1.ListThreadsRequest{Tag: "x"}, []string{busy.Id, quiet.Id}},
 			{&arbev1.ListThreadsRequest{Tag: "none has it"}, nil},
-			{&arbev1.ListThreadsRequest{Status: "idle"}, []string{driven.Id}},
-			{&arbev1.ListThreadsRequest{Tag: "x", Status: "closed"}, nil},
+			{&arbev1.ListThreadsRequest{Status: arbev1.ThreadStatus_THREAD_STATUS_IDLE}, []string{driven.Id}},
+			{&arbev1.ListThreadsRequest{Tag: "x", Status: arbev1.ThreadStatus_THREAD_STATUS_CLOSED}, nil},
 		} {
 			if got := list(t, c.with); !slices.Equal(got, c.want) {
 				t.Errorf("with %v they are %q, want %q", c.with, got, c.want)
@@ -195,8 +195,8 @@ func TestThreadsAreListed(t *testing.T) {
 		}
 	})
 	t.Run("refuses a status that no thread has", func(t *testing.T) {
-		_, err := ada.Threads.ListThreads(t.Context(), &arbev1.ListThreadsRequest{HouseId: ada.house.Id, Status: "opened"})
-		refused(t, err, connect.CodeInvalidArgument, "status", "opened")
+		_, err := ada.Threads.ListThreads(t.Context(), &arbev1.ListThreadsRequest{HouseId: ada.house.Id, Status: 99})
+		refused(t, err, connect.CodeInvalidArgument, "status: 99 is not one of THREAD_STATUS_OPEN, THREAD_STATUS_CLOSED, THREAD_STATUS_IDLE")
 	})
 }
 

@@ -162,13 +162,14 @@ func (s *runService) ReconcileThread(ctx context.Context, req *arbev1.ReconcileT
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.ReconcileThreadResponse{From: string(done.From), To: string(done.To), Reason: done.Reason}, nil
+	return &arbev1.ReconcileThreadResponse{From: wireEnum[arbev1.ThreadStatus](done.From), To: wireEnum[arbev1.ThreadStatus](done.To), Reason: done.Reason}, nil
 }
 
 func wireRun(r run.Run) *arbev1.Run {
 	w := &arbev1.Run{
-		ThreadId: r.Thread, Epoch: r.Epoch, Status: string(r.Status), StartedAt: timestamp(r.Started), FinishedAt: timestamp(r.Ended), FailurePhase: r.Phase,
-		Error: r.Error, Next: r.Next, LastLines: r.LastLines, Result: r.Result, PatchArtifactId: r.Patch, BranchRepository: r.Repository, Policy: string(r.Policy),
+		ThreadId: r.Thread, Epoch: r.Epoch, Status: wireEnum[arbev1.RunStatus](r.Status), StartedAt: timestamp(r.Started), FinishedAt: timestamp(r.Ended),
+		FailurePhase: wireEnum[arbev1.FailurePhase](r.Phase),
+		Error:        r.Error, Next: r.Next, LastLines: r.LastLines, Result: r.Result, PatchArtifactId: r.Patch, BranchRepository: r.Repository, Policy: string(r.Policy),
 	}
 	if u := r.Usage; u != nil {
 		w.Usage = &arbev1.TurnUsage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, CostMicros: u.CostMicros, CostUnknown: u.CostUnknown}

@@ -116,7 +116,7 @@ func (s *sandboxService) ReconcileSandboxes(ctx context.Context, req *arbev1.Rec
 		return nil, err
 	}
 	return &arbev1.ReconcileSandboxesResponse{Sandboxes: each(list, func(r sandbox.Reconciled) *arbev1.ReconciledSandbox {
-		return &arbev1.ReconciledSandbox{Sandbox: wireSandbox(s.Boxes, r.Sandbox), Liveness: string(r.Liveness)}
+		return &arbev1.ReconciledSandbox{Sandbox: wireSandbox(s.Boxes, r.Sandbox), Liveness: wireEnum[arbev1.SandboxLiveness](r.Liveness)}
 	})}, nil
 }
 

@@ -28,7 +28,7 @@ func TestSandbox(t *testing.T) {
 	first := boxOf(t)
 
 	t.Run("is made by a thread's first command, from the house's recipe", func(t *testing.T) {
-		if first.Status != "live" || first.Provider != "local" || first.EnvironmentId != ada.house.DefaultEnvironmentId || first.DestroyedAt != nil {
+		if first.Status != arbev1.SandboxStatus_SANDBOX_STATUS_LIVE || first.Provider != "local" || first.EnvironmentId != ada.house.DefaultEnvironmentId || first.DestroyedAt != nil {
 			t.Errorf("it is %v", first)
 		}
 	})
@@ -42,7 +42,7 @@ func TestSandbox(t *testing.T) {
 		for range 2 {
 			res, err := ada.Sandboxes.DestroySandbox(t.Context(), &arbev1.DestroySandboxRequest{Id: first.Id})
 			must(t, err)
-			if res.Sandbox.Status != "dead" || res.Sandbox.DestroyedAt == nil {
+			if res.Sandbox.Status != arbev1.SandboxStatus_SANDBOX_STATUS_DEAD || res.Sandbox.DestroyedAt == nil {
 				t.Errorf("it is %v", res.Sandbox)
 			}
 		}
@@ -52,7 +52,7 @@ func TestSandbox(t *testing.T) {
 		second := boxOf(t)
 		list, err := ada.Sandboxes.ListSandboxes(t.Context(), &arbev1.ListSandboxesRequest{HouseId: ada.house.Id})
 		must(t, err)
-		if len(list.Sandboxes) != 2 || list.Sandboxes[0].Id != second.Id || list.Sandboxes[1].Id != first.Id || list.Sandboxes[1].Status != "dead" {
+		if len(list.Sandboxes) != 2 || list.Sandboxes[0].Id != second.Id || list.Sandboxes[1].Id != first.Id || list.Sandboxes[1].Status != arbev1.SandboxStatus_SANDBOX_STATUS_DEAD {
 			t.Errorf("they are %v", list.Sandboxes)
 		}
 		list, err = ada.Sandboxes.ListSandboxes(t.Context(), &arbev1.ListSandboxesRequest{HouseId: ada.house.Id, Existing: true})

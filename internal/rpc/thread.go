@@ -76,7 +76,7 @@ func (s *threadService) ListThreads(ctx context.Context, req *arbev1.ListThreads
 	}
 	size := pageSize(req.GetPageSize())
 	rows, err := s.Threads.List(ctx, scope, thread.Filter{
-		ParentThread: req.GetParentThreadId(), ForkedFrom: req.GetForkedFromThreadId(), Tag: req.GetTag(), Status: thread.Status(req.GetStatus()),
+		ParentThread: req.GetParentThreadId(), ForkedFrom: req.GetForkedFromThreadId(), Tag: req.GetTag(), Status: thread.Status(arbev1.Word(req.GetStatus())),
 		Match: req.GetMatch(), Shared: req.GetShared(), After: thread.Cursor{PinnedAt: after.Pinned, ActiveAt: after.Time, ID: after.ID}, Limit: size + 1,
 	})
 	if err != nil {
@@ -96,9 +96,12 @@ func (s *threadService) UpdateThread(ctx context.Context, req *arbev1.UpdateThre
 	if err != nil {
 		return nil, err
 	}
-	change := thread.Change{Name: req.Name, Environment: req.EnvironmentId, Pinned: req.Pinned, Status: (*thread.Status)(req.Status), Answering: req.AnsweringAgentId, ETag: req.GetEtag()}
+	change := thread.Change{Name: req.Name, Environment: req.EnvironmentId, Pinned: req.Pinned, Answering: req.AnsweringAgentId, ETag: req.GetEtag()}
 	if req.GetTags() != nil {
 		change.Tags = &req.Tags.Values
+	}
+	if req.Status != nil {
+		change.Status = new(thread.Status(arbev1.Word(req.GetStatus())))
 	}
 	change.Think = req.Think
 	var unverified string

@@ -24,7 +24,7 @@ func TestThread(t *testing.T) {
 		if th.Parent.Kind != "house" || th.Parent.Id != ada.house.Id || th.ParentThreadId != "" || th.ParentAgentId != "" {
 			t.Errorf("its parent is %v", th.Parent)
 		}
-		if th.Status != "open" || th.Tail != 0 || th.Name != "" || th.StreamId != "arbe-thread-"+th.Id || th.HouseId != ada.house.Id {
+		if th.Status != arbev1.ThreadStatus_THREAD_STATUS_OPEN || th.Tail != 0 || th.Name != "" || th.StreamId != "arbe-thread-"+th.Id || th.HouseId != ada.house.Id {
 			t.Errorf("it is %v", th)
 		}
 	})
@@ -37,13 +37,13 @@ func TestThread(t *testing.T) {
 	})
 	t.Run("with a parent agent is a direct message to it, and a chat", func(t *testing.T) {
 		th := ada.thread(t, &arbev1.CreateThreadRequest{ParentAgentId: bot})
-		if th.Parent.Kind != "agent" || th.Parent.Id != bot || th.ParentAgentId != bot || th.AgentId != "" || th.Status != "open" {
+		if th.Parent.Kind != "agent" || th.Parent.Id != bot || th.ParentAgentId != bot || th.AgentId != "" || th.Status != arbev1.ThreadStatus_THREAD_STATUS_OPEN {
 			t.Errorf("it is %v", th)
 		}
 	})
 	t.Run("with a driving agent is idle", func(t *testing.T) {
 		th := ada.thread(t, &arbev1.CreateThreadRequest{AgentId: bot})
-		if th.AgentId != bot || th.Status != "idle" || th.Parent.Kind != "house" {
+		if th.AgentId != bot || th.Status != arbev1.ThreadStatus_THREAD_STATUS_IDLE || th.Parent.Kind != "house" {
 			t.Errorf("it is %v", th)
 		}
 	})
@@ -145,7 +145,7 @@ func TestForkingAThread(t *testing.T) {
 
 	t.Run("by any member makes one that begins as it is, and says where it comes from", func(t *testing.T) {
 		th := fork(t, cyd, &arbev1.ForkThreadRequest{At: 2, Name: "another way"})
-		if th.Name != "another way" || th.ForkedFrom.GetThreadId() != source.Id || th.ForkedFrom.GetSeq() != 2 || th.Tail != 3 || th.HouseId != ada.house.Id || th.Status != "open" {
+		if th.Name != "another way" || th.ForkedFrom.GetThreadId() != source.Id || th.ForkedFrom.GetSeq() != 2 || th.Tail != 3 || th.HouseId != ada.house.Id || th.Status != arbev1.ThreadStatus_THREAD_STATUS_OPEN {
 			t.Errorf("it is %v", th)
 		}
 		cyd.say(t, th.Id, "mine")
@@ -281,9 +281,9 @@ func TestThreadStatus(t *testing.T) {
 
 	t.Run("changes together with the entry that tells it, written by who did it", func(t *testing.T) {
 		th := ada.thread(t, &arbev1.CreateThreadRequest{})
-		th = ada.update(t, th.Id, &arbev1.UpdateThreadRequest{Status: new("closed")})
-		th = ada.update(t, th.Id, &arbev1.UpdateThreadRequest{Status: new("closed")}) // no change, no entry
-		th = ada.update(t, th.Id, &arbev1.UpdateThreadRequest{Status: new("open")})
+		th = ada.update(t, th.Id, &arbev1.UpdateThreadRequest{Status: arbev1.ThreadStatus_THREAD_STATUS_CLOSED.Enum()})
+		th = ada.update(t, th.Id, &arbev1.UpdateThreadRequest{Status: arbev1.ThreadStatus_THREAD_STATUS_CLOSED.Enum()}) // no change, no entry
+		th = ada.update(t, th.Id, &arbev1.UpdateThreadRequest{Status: arbev1.ThreadStatus_THREAD_STATUS_OPEN.Enum()})
 		var logged []string
 		for _, e := range ada.log(t, th.Id) {
 			if e.Type != "signal.thread.status_changed" || e.AuthorAgentId != ada.id {
@@ -291,7 +291,7 @@ func TestThreadStatus(t *testing.T) {
 			}
 			logged = append(logged, e.Payload)
 		}
-		if want := []string{`{"from":"open","to":"closed"}`, `{"from":"closed","to":"open"}`}; !slices.Equal(logged, want) || th.Status != "open" {
+		if want := []string{`{"from":"open","to":"closed"}`, `{"from":"closed","to":"open"}`}; !slices.Equal(logged, want) || th.Status != arbev1.ThreadStatus_THREAD_STATUS_OPEN {
 			t.Errorf("it is %s, and the log has %q", th.Status, logged)
 		}
 	})
@@ -300,7 +300,7 @@ func TestThreadStatus(t *testing.T) {
 		var work sync.WaitGroup
 		for range 8 {
 			work.Go(func() {
-				if _, err := ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: th.Id, Status: new("closed")}); err != nil {
+				if _, err := ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: th.Id, Status: arbev1.ThreadStatus_THREAD_STATUS_CLOSED.Enum()}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -313,21 +313,21 @@ func TestThreadStatus(t *testing.T) {
 	t.Run("stays, with everything else of the change, when the entry cannot be written", func(t *testing.T) {
 		th := ada.thread(t, &arbev1.CreateThreadRequest{Name: "before"})
 		b.exec(t, "update streams set closed_at = now() where name = $1", th.StreamId)
-		_, err := ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: th.Id, Name: new("after"), Status: new("closed")})
+		_, err := ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: th.Id, Name: new("after"), Status: arbev1.ThreadStatus_THREAD_STATUS_CLOSED.Enum()})
 		refused(t, err, connect.CodeFailedPrecondition, "is closed")
 		got, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: th.Id})
 		must(t, err)
-		if got.Thread.Status != "open" || got.Thread.Name != "before" || got.Thread.Tail != 0 {
+		if got.Thread.Status != arbev1.ThreadStatus_THREAD_STATUS_OPEN || got.Thread.Name != "before" || got.Thread.Tail != 0 {
 			t.Errorf("it is %v", got.Thread)
 		}
 	})
 	t.Run("of a driven thread is none that people set", func(t *testing.T) {
 		th := ada.thread(t, &arbev1.CreateThreadRequest{AgentId: ada.bot(t)})
-		_, err := ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: th.Id, Status: new("closed")})
+		_, err := ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: th.Id, Status: arbev1.ThreadStatus_THREAD_STATUS_CLOSED.Enum()})
 		refused(t, err, connect.CodeFailedPrecondition, "idle cannot become closed")
-		for _, status := range []string{"running", "completed", "bogus"} {
+		for _, status := range []arbev1.ThreadStatus{arbev1.ThreadStatus_THREAD_STATUS_RUNNING, arbev1.ThreadStatus_THREAD_STATUS_COMPLETED, 0, 99} {
 			_, err := ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: th.Id, Status: &status})
-			refused(t, err, connect.CodeInvalidArgument, "status")
+			refused(t, err, connect.CodeInvalidArgument, "status: "+status.String()+" is not one of THREAD_STATUS_OPEN, THREAD_STATUS_CLOSED")
 		}
 		if log := ada.log(t, th.Id); len(log) != 0 {
 			t.Errorf("the log reports %v", log)

@@ -39,7 +39,7 @@ func TestTheDoorsInsideAContainer(t *testing.T) {
 		found := false
 		for checks.Receive() {
 			if check := checks.Msg().GetCheck(); check.GetName() == "door" {
-				found = check.Result == "ok" && check.Message == "http://127.19.0.1:7179"
+				found = check.Result == arbev1.CheckResult_CHECK_RESULT_OK && check.Message == "http://127.19.0.1:7179"
 				t.Logf("%v", check)
 			}
 		}

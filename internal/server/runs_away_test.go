@@ -35,7 +35,7 @@ func (a *agents) agentKilled(t *testing.T, agent string) {
 	w := a.waits(t, "agent", agent)
 	dies(t, slices.Min(w.run.agents())) // commands that leave their group become children of the runner later
 	run := w.ended(t, w.thread, w.epoch, "running", "says: I wait for agent.", "result: is not known.]", "reports: failed", "fails", "failed")
-	if !strings.Contains(run.Error, "signal 9") || run.FailurePhase != entry.PhaseExecution {
+	if !strings.Contains(run.Error, "signal 9") || run.FailurePhase != arbev1.FailurePhase_FAILURE_PHASE_EXECUTION {
 		t.Errorf("the cause is %q in phase %q", run.Error, run.FailurePhase)
 	}
 	w.nothingRuns()
@@ -211,10 +211,10 @@ func (a *agents) hung(t *testing.T) {
 func (a *agents) hangs(t *testing.T, agent string) {
 	c, thread := client(t, a.cfg), a.hanging[agent]
 	awaitBegun(t, c, thread, 1)
-	for began := time.Now(); a.last(t, thread).Status == "running" && time.Since(began) < 2*time.Minute; time.Sleep(50 * time.Millisecond) {
+	for began := time.Now(); a.last(t, thread).Status == arbev1.RunStatus_RUN_STATUS_RUNNING && time.Since(began) < 2*time.Minute; time.Sleep(50 * time.Millisecond) {
 	}
 	run := a.ended(t, thread, 1, "running", "reports: failed", "fails", "failed")
-	if !strings.Contains(run.Error, "the agent was stopped after 1m0s, which is as long as a run may take") || run.FailurePhase != entry.PhaseExecution {
+	if !strings.Contains(run.Error, "the agent was stopped after 1m0s, which is as long as a run may take") || run.FailurePhase != arbev1.FailurePhase_FAILURE_PHASE_EXECUTION {
 		t.Errorf("the cause is %q in phase %q", run.Error, run.FailurePhase)
 	}
 	(&waiting{t: t, run: &counting{t: t, thread: thread}}).nothingRuns()

@@ -235,7 +235,7 @@ func (r *counting) ends(status string) *arbev1.Entry {
 		return e.GetEntry().GetType() == (entry.StatusChanged{}).Type() && strings.Contains(e.GetEntry().Payload, `"from":"running"`)
 	})
 	got, err := r.client().Threads.GetThread(r.t.Context(), &arbev1.GetThreadRequest{Id: r.thread})
-	if err != nil || got.Thread.Status != status {
+	if err != nil || arbev1.Word(got.Thread.Status) != status {
 		r.t.Errorf("the row says %s (%v), want %s:\n%s", got.GetThread().GetStatus(), err, status, r.words())
 	}
 	var why, last *arbev1.Entry

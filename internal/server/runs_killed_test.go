@@ -120,14 +120,14 @@ func (a *agents) ended(t *testing.T, thread string, epoch int64, story ...string
 		t.Errorf("the log tells of run %d\n%q, want\n%q", epoch, got, story)
 	}
 	got, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: thread})
-	if err != nil || got.Thread.Status != status {
+	if err != nil || arbev1.Word(got.Thread.Status) != status {
 		t.Errorf("the row says %s and the log %s (%v)", got.GetThread().GetStatus(), status, err)
 	}
 	if told := toldOf(t, c, a.parent.Id, thread)[epoch]; told != 1 {
 		t.Errorf("the parent thread was told %d times of run %d", told, epoch)
 	}
 	run := a.last(t, thread)
-	if run.Epoch != epoch || run.Status != status {
+	if run.Epoch != epoch || arbev1.Word(run.Status) != status {
 		t.Errorf("the last run is %v, and the log says %s", run, status)
 	}
 	return run
@@ -243,7 +243,7 @@ func (a *agents) runnerKilled(t *testing.T, agent string) {
 	began := time.Now()
 	dies(t, w.run.runner)
 	run := w.ended(t, w.thread, w.epoch, "running", "says: I wait for runner.", "reports: failed", "fails", "failed")
-	if !strings.Contains(run.Error, "the runner was killed, and the agent with it") || run.FailurePhase != entry.PhaseObservation {
+	if !strings.Contains(run.Error, "the runner was killed, and the agent with it") || run.FailurePhase != arbev1.FailurePhase_FAILURE_PHASE_OBSERVATION {
 		t.Errorf("the cause is %q in phase %q", run.Error, run.FailurePhase)
 	}
 	if !strings.Contains(a.patch(t, run), w.file()) {
@@ -341,7 +341,7 @@ func (a *agents) limitLasts(t *testing.T) {
 	c := client(t, a.cfg)
 	for agent, thread := range a.lasting {
 		awaitBegun(t, c, thread, 1)
-		for began := time.Now(); a.last(t, thread).Status == "running" && time.Since(began) < 2*time.Minute; time.Sleep(50 * time.Millisecond) {
+		for began := time.Now(); a.last(t, thread).Status == arbev1.RunStatus_RUN_STATUS_RUNNING && time.Since(began) < 2*time.Minute; time.Sleep(50 * time.Millisecond) {
 		}
 		run := a.ended(t, thread, 1, "running", "reports: failed", "fails", "failed")
 		t.Logf("%s: %s", agent, run.Error)

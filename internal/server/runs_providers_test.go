@@ -122,7 +122,7 @@ echo ` + pi.Version + ` > $dir/.installed
 			}
 			log := awaitLong(t, c, made.Thread.Id, `"from":"running"`)
 			runs, err := c.Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: made.Thread.Id})
-			if err != nil || len(runs.Runs) != 1 || runs.Runs[0].Status != "completed" || !strings.Contains(runs.Runs[0].Result, "It says: written") {
+			if err != nil || len(runs.Runs) != 1 || runs.Runs[0].Status != arbev1.RunStatus_RUN_STATUS_COMPLETED || !strings.Contains(runs.Runs[0].Result, "It says: written") {
 				t.Errorf("its runs are %v: %v\n%s", runs.GetRuns(), err, log)
 			}
 			for _, kind := range []string{"stream", "model"} {

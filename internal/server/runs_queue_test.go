@@ -137,7 +137,9 @@ func TestTheQueueOfARealAgentOutlivesItsServer(t *testing.T) {
 	}
 	runs, err := c.Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: child})
 	// If the agent ends before the runner has read the log again, the next run takes the messages.
-	if err != nil || len(runs.Runs) > 2 || !slices.ContainsFunc(runs.Runs, func(r *arbev1.Run) bool { return r.Status == "completed" && r.Result == "Done, too." }) {
+	if err != nil || len(runs.Runs) > 2 || !slices.ContainsFunc(runs.Runs, func(r *arbev1.Run) bool {
+		return r.Status == arbev1.RunStatus_RUN_STATUS_COMPLETED && r.Result == "Done, too."
+	}) {
 		t.Errorf("the runs are %v: %v", runs.GetRuns(), err)
 	}
 	var changes []string

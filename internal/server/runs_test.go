@@ -132,7 +132,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 			run(t, c, child, "touch go-"+agent)
 			log := awaitLong(t, c, child, `"from":"running"`)
 			runs, err := c.Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: child})
-			if err != nil || len(runs.Runs) != 1 || runs.Runs[0].Status != "completed" || runs.Runs[0].Result != "The file says so." {
+			if err != nil || len(runs.Runs) != 1 || runs.Runs[0].Status != arbev1.RunStatus_RUN_STATUS_COMPLETED || runs.Runs[0].Result != "The file says so." {
 				t.Errorf("its runs are %v: %v\n%s", runs.GetRuns(), err, log)
 			}
 			if strings.Count(log, "\npi.assistant ") != 2 || strings.Count(log, "\npi.tool_result ") != 1 || !strings.Contains(log, "fixed") {
@@ -204,7 +204,7 @@ func stopAndContinue(t *testing.T, c *arbe.Client, models *modeltest.Server, chi
 	}
 	log := awaitLong(t, c, child, `"to":"cancelled"`)
 	runs, err := c.Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: child})
-	if err != nil || len(runs.Runs) != 2 || runs.Runs[0].Status != "cancelled" || runs.Runs[0].PatchArtifactId == "" {
+	if err != nil || len(runs.Runs) != 2 || runs.Runs[0].Status != arbev1.RunStatus_RUN_STATUS_CANCELLED || runs.Runs[0].PatchArtifactId == "" {
 		t.Errorf("after the stop, its runs are %v: %v\n%s", runs.GetRuns(), err, log)
 	}
 	if _, after, _ := strings.Cut(log, "I hold."); strings.Count(after, "\npi.tool_result ") != 1 || !strings.Contains(after, `"isError":true`) {

@@ -84,7 +84,7 @@ func testWitness(t *testing.T, handle, tool, model string) {
 			return e.GetEntry().GetType() == (entry.StatusChanged{}).Type() && strings.Contains(e.GetEntry().Payload, `"from":"running"`)
 		})
 		runs, err := c.Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: thread})
-		if err != nil || len(runs.Runs) != 1 || runs.Runs[0].Status != status || !strings.Contains(runs.Runs[0].Result+runs.Runs[0].Error, words) {
+		if err != nil || len(runs.Runs) != 1 || arbev1.Word(runs.Runs[0].Status) != status || !strings.Contains(runs.Runs[0].Result+runs.Runs[0].Error, words) {
 			t.Fatalf("its runs are %v: %v", runs.GetRuns(), err)
 		}
 		return runs.Runs[0]

@@ -23,6 +23,67 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ApprovalState is the state of an approval.
+type ApprovalState int32
+
+const (
+	ApprovalState_APPROVAL_STATE_UNSPECIFIED ApprovalState = 0
+	ApprovalState_APPROVAL_STATE_OPEN        ApprovalState = 1
+	ApprovalState_APPROVAL_STATE_APPROVED    ApprovalState = 2
+	ApprovalState_APPROVAL_STATE_DENIED      ApprovalState = 3
+	// Nobody answered in time.
+	ApprovalState_APPROVAL_STATE_EXPIRED ApprovalState = 4
+	// Its turn or run ended.
+	ApprovalState_APPROVAL_STATE_WITHDRAWN ApprovalState = 5
+)
+
+// Enum value maps for ApprovalState.
+var (
+	ApprovalState_name = map[int32]string{
+		0: "APPROVAL_STATE_UNSPECIFIED",
+		1: "APPROVAL_STATE_OPEN",
+		2: "APPROVAL_STATE_APPROVED",
+		3: "APPROVAL_STATE_DENIED",
+		4: "APPROVAL_STATE_EXPIRED",
+		5: "APPROVAL_STATE_WITHDRAWN",
+	}
+	ApprovalState_value = map[string]int32{
+		"APPROVAL_STATE_UNSPECIFIED": 0,
+		"APPROVAL_STATE_OPEN":        1,
+		"APPROVAL_STATE_APPROVED":    2,
+		"APPROVAL_STATE_DENIED":      3,
+		"APPROVAL_STATE_EXPIRED":     4,
+		"APPROVAL_STATE_WITHDRAWN":   5,
+	}
+)
+
+func (x ApprovalState) Enum() *ApprovalState {
+	p := new(ApprovalState)
+	*p = x
+	return p
+}
+
+func (x ApprovalState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ApprovalState) Descriptor() protoreflect.EnumDescriptor {
+	return file_arbe_v1_approval_proto_enumTypes[0].Descriptor()
+}
+
+func (ApprovalState) Type() protoreflect.EnumType {
+	return &file_arbe_v1_approval_proto_enumTypes[0]
+}
+
+func (x ApprovalState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ApprovalState.Descriptor instead.
+func (ApprovalState) EnumDescriptor() ([]byte, []int) {
+	return file_arbe_v1_approval_proto_rawDescGZIP(), []int{0}
+}
+
 // Verdict is the answer to a request.
 type Verdict int32
 
@@ -57,11 +118,11 @@ func (x Verdict) String() string {
 }
 
 func (Verdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_arbe_v1_approval_proto_enumTypes[0].Descriptor()
+	return file_arbe_v1_approval_proto_enumTypes[1].Descriptor()
 }
 
 func (Verdict) Type() protoreflect.EnumType {
-	return &file_arbe_v1_approval_proto_enumTypes[0]
+	return &file_arbe_v1_approval_proto_enumTypes[1]
 }
 
 func (x Verdict) Number() protoreflect.EnumNumber {
@@ -70,7 +131,7 @@ func (x Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Verdict.Descriptor instead.
 func (Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_arbe_v1_approval_proto_rawDescGZIP(), []int{0}
+	return file_arbe_v1_approval_proto_rawDescGZIP(), []int{1}
 }
 
 // Approval is a request for a person's approval of one tool call.
@@ -85,11 +146,10 @@ type Approval struct {
 	// The id of the future entry with the result of the call.
 	CallId string `protobuf:"bytes,6,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// The tool and its arguments, a JSON object. If the request is approved, exactly this call runs.
-	Tool      string `protobuf:"bytes,7,opt,name=tool,proto3" json:"tool,omitempty"`
-	Arguments string `protobuf:"bytes,8,opt,name=arguments,proto3" json:"arguments,omitempty"`
-	// "open", "approved", "denied", "expired" (nobody answered in time) or "withdrawn" (its turn or run ended).
-	State   string                 `protobuf:"bytes,9,opt,name=state,proto3" json:"state,omitempty"`
-	AskedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=asked_at,json=askedAt,proto3" json:"asked_at,omitempty"`
+	Tool      string                 `protobuf:"bytes,7,opt,name=tool,proto3" json:"tool,omitempty"`
+	Arguments string                 `protobuf:"bytes,8,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	State     ApprovalState          `protobuf:"varint,9,opt,name=state,proto3,enum=arbe.v1.ApprovalState" json:"state,omitempty"`
+	AskedAt   *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=asked_at,json=askedAt,proto3" json:"asked_at,omitempty"`
 	// The time until which the bot waits for an answer.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The person who answered; empty if nobody did.
@@ -196,11 +256,11 @@ func (x *Approval) GetArguments() string {
 	return ""
 }
 
-func (x *Approval) GetState() string {
+func (x *Approval) GetState() ApprovalState {
 	if x != nil {
 		return x.State
 	}
-	return ""
+	return ApprovalState_APPROVAL_STATE_UNSPECIFIED
 }
 
 func (x *Approval) GetAskedAt() *timestamppb.Timestamp {
@@ -610,7 +670,7 @@ var File_arbe_v1_approval_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_approval_proto_rawDesc = "" +
 	"\n" +
-	"\x16arbe/v1/approval.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfb\x04\n" +
+	"\x16arbe/v1/approval.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\x05\n" +
 	"\bApproval\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x1b\n" +
@@ -619,8 +679,8 @@ const file_arbe_v1_approval_proto_rawDesc = "" +
 	"\bagent_id\x18\x05 \x01(\tR\aagentId\x12\x17\n" +
 	"\acall_id\x18\x06 \x01(\tR\x06callId\x12\x12\n" +
 	"\x04tool\x18\a \x01(\tR\x04tool\x12\x1c\n" +
-	"\targuments\x18\b \x01(\tR\targuments\x12\x14\n" +
-	"\x05state\x18\t \x01(\tR\x05state\x125\n" +
+	"\targuments\x18\b \x01(\tR\targuments\x12,\n" +
+	"\x05state\x18\t \x01(\x0e2\x16.arbe.v1.ApprovalStateR\x05state\x125\n" +
 	"\basked_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\aaskedAt\x129\n" +
 	"\n" +
@@ -658,7 +718,14 @@ const file_arbe_v1_approval_proto_rawDesc = "" +
 	"\xbaH\a\x82\x01\x04\x18\x01\x18\x02R\averdict\x12 \n" +
 	"\x06reason\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xd0\x0fR\x06reason\"G\n" +
 	"\x16AnswerApprovalResponse\x12-\n" +
-	"\bapproval\x18\x01 \x01(\v2\x11.arbe.v1.ApprovalR\bapproval*I\n" +
+	"\bapproval\x18\x01 \x01(\v2\x11.arbe.v1.ApprovalR\bapproval*\xba\x01\n" +
+	"\rApprovalState\x12\x1e\n" +
+	"\x1aAPPROVAL_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13APPROVAL_STATE_OPEN\x10\x01\x12\x1b\n" +
+	"\x17APPROVAL_STATE_APPROVED\x10\x02\x12\x19\n" +
+	"\x15APPROVAL_STATE_DENIED\x10\x03\x12\x1a\n" +
+	"\x16APPROVAL_STATE_EXPIRED\x10\x04\x12\x1c\n" +
+	"\x18APPROVAL_STATE_WITHDRAWN\x10\x05*I\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fVERDICT_APPROVE\x10\x01\x12\x10\n" +
@@ -680,38 +747,40 @@ func file_arbe_v1_approval_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_approval_proto_rawDescData
 }
 
-var file_arbe_v1_approval_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_arbe_v1_approval_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_arbe_v1_approval_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_arbe_v1_approval_proto_goTypes = []any{
-	(Verdict)(0),                   // 0: arbe.v1.Verdict
-	(*Approval)(nil),               // 1: arbe.v1.Approval
-	(*ListApprovalsRequest)(nil),   // 2: arbe.v1.ListApprovalsRequest
-	(*ListApprovalsResponse)(nil),  // 3: arbe.v1.ListApprovalsResponse
-	(*GetApprovalRequest)(nil),     // 4: arbe.v1.GetApprovalRequest
-	(*GetApprovalResponse)(nil),    // 5: arbe.v1.GetApprovalResponse
-	(*AnswerApprovalRequest)(nil),  // 6: arbe.v1.AnswerApprovalRequest
-	(*AnswerApprovalResponse)(nil), // 7: arbe.v1.AnswerApprovalResponse
-	(*timestamppb.Timestamp)(nil),  // 8: google.protobuf.Timestamp
+	(ApprovalState)(0),             // 0: arbe.v1.ApprovalState
+	(Verdict)(0),                   // 1: arbe.v1.Verdict
+	(*Approval)(nil),               // 2: arbe.v1.Approval
+	(*ListApprovalsRequest)(nil),   // 3: arbe.v1.ListApprovalsRequest
+	(*ListApprovalsResponse)(nil),  // 4: arbe.v1.ListApprovalsResponse
+	(*GetApprovalRequest)(nil),     // 5: arbe.v1.GetApprovalRequest
+	(*GetApprovalResponse)(nil),    // 6: arbe.v1.GetApprovalResponse
+	(*AnswerApprovalRequest)(nil),  // 7: arbe.v1.AnswerApprovalRequest
+	(*AnswerApprovalResponse)(nil), // 8: arbe.v1.AnswerApprovalResponse
+	(*timestamppb.Timestamp)(nil),  // 9: google.protobuf.Timestamp
 }
 var file_arbe_v1_approval_proto_depIdxs = []int32{
-	8,  // 0: arbe.v1.Approval.asked_at:type_name -> google.protobuf.Timestamp
-	8,  // 1: arbe.v1.Approval.expires_at:type_name -> google.protobuf.Timestamp
-	8,  // 2: arbe.v1.Approval.answered_at:type_name -> google.protobuf.Timestamp
-	1,  // 3: arbe.v1.ListApprovalsResponse.approvals:type_name -> arbe.v1.Approval
-	1,  // 4: arbe.v1.GetApprovalResponse.approval:type_name -> arbe.v1.Approval
-	0,  // 5: arbe.v1.AnswerApprovalRequest.verdict:type_name -> arbe.v1.Verdict
-	1,  // 6: arbe.v1.AnswerApprovalResponse.approval:type_name -> arbe.v1.Approval
-	2,  // 7: arbe.v1.ApprovalService.ListApprovals:input_type -> arbe.v1.ListApprovalsRequest
-	4,  // 8: arbe.v1.ApprovalService.GetApproval:input_type -> arbe.v1.GetApprovalRequest
-	6,  // 9: arbe.v1.ApprovalService.AnswerApproval:input_type -> arbe.v1.AnswerApprovalRequest
-	3,  // 10: arbe.v1.ApprovalService.ListApprovals:output_type -> arbe.v1.ListApprovalsResponse
-	5,  // 11: arbe.v1.ApprovalService.GetApproval:output_type -> arbe.v1.GetApprovalResponse
-	7,  // 12: arbe.v1.ApprovalService.AnswerApproval:output_type -> arbe.v1.AnswerApprovalResponse
-	10, // [10:13] is the sub-list for method output_type
-	7,  // [7:10] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	0,  // 0: arbe.v1.Approval.state:type_name -> arbe.v1.ApprovalState
+	9,  // 1: arbe.v1.Approval.asked_at:type_name -> google.protobuf.Timestamp
+	9,  // 2: arbe.v1.Approval.expires_at:type_name -> google.protobuf.Timestamp
+	9,  // 3: arbe.v1.Approval.answered_at:type_name -> google.protobuf.Timestamp
+	2,  // 4: arbe.v1.ListApprovalsResponse.approvals:type_name -> arbe.v1.Approval
+	2,  // 5: arbe.v1.GetApprovalResponse.approval:type_name -> arbe.v1.Approval
+	1,  // 6: arbe.v1.AnswerApprovalRequest.verdict:type_name -> arbe.v1.Verdict
+	2,  // 7: arbe.v1.AnswerApprovalResponse.approval:type_name -> arbe.v1.Approval
+	3,  // 8: arbe.v1.ApprovalService.ListApprovals:input_type -> arbe.v1.ListApprovalsRequest
+	5,  // 9: arbe.v1.ApprovalService.GetApproval:input_type -> arbe.v1.GetApprovalRequest
+	7,  // 10: arbe.v1.ApprovalService.AnswerApproval:input_type -> arbe.v1.AnswerApprovalRequest
+	4,  // 11: arbe.v1.ApprovalService.ListApprovals:output_type -> arbe.v1.ListApprovalsResponse
+	6,  // 12: arbe.v1.ApprovalService.GetApproval:output_type -> arbe.v1.GetApprovalResponse
+	8,  // 13: arbe.v1.ApprovalService.AnswerApproval:output_type -> arbe.v1.AnswerApprovalResponse
+	11, // [11:14] is the sub-list for method output_type
+	8,  // [8:11] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_approval_proto_init() }
@@ -724,7 +793,7 @@ func file_arbe_v1_approval_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_approval_proto_rawDesc), len(file_arbe_v1_approval_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,

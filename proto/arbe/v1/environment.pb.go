@@ -24,6 +24,64 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// CheckResult is the result of a step of a diagnosis.
+type CheckResult int32
+
+const (
+	CheckResult_CHECK_RESULT_UNSPECIFIED CheckResult = 0
+	CheckResult_CHECK_RESULT_OK          CheckResult = 1
+	// Sandboxes can be built, but something is missing.
+	CheckResult_CHECK_RESULT_WARNING CheckResult = 2
+	CheckResult_CHECK_RESULT_FAILED  CheckResult = 3
+	// There was nothing to do, or an earlier step failed.
+	CheckResult_CHECK_RESULT_SKIPPED CheckResult = 4
+)
+
+// Enum value maps for CheckResult.
+var (
+	CheckResult_name = map[int32]string{
+		0: "CHECK_RESULT_UNSPECIFIED",
+		1: "CHECK_RESULT_OK",
+		2: "CHECK_RESULT_WARNING",
+		3: "CHECK_RESULT_FAILED",
+		4: "CHECK_RESULT_SKIPPED",
+	}
+	CheckResult_value = map[string]int32{
+		"CHECK_RESULT_UNSPECIFIED": 0,
+		"CHECK_RESULT_OK":          1,
+		"CHECK_RESULT_WARNING":     2,
+		"CHECK_RESULT_FAILED":      3,
+		"CHECK_RESULT_SKIPPED":     4,
+	}
+)
+
+func (x CheckResult) Enum() *CheckResult {
+	p := new(CheckResult)
+	*p = x
+	return p
+}
+
+func (x CheckResult) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CheckResult) Descriptor() protoreflect.EnumDescriptor {
+	return file_arbe_v1_environment_proto_enumTypes[0].Descriptor()
+}
+
+func (CheckResult) Type() protoreflect.EnumType {
+	return &file_arbe_v1_environment_proto_enumTypes[0]
+}
+
+func (x CheckResult) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CheckResult.Descriptor instead.
+func (CheckResult) EnumDescriptor() ([]byte, []int) {
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{0}
+}
+
 type Environment struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1454,11 +1512,9 @@ type EnvironmentCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "recipe", "driver", "secrets", "image", "create", "git", "clone" (with the folder if there are several repositories: "clone
 	// web"), "defaults" (what the first repository says about its sandboxes), "setup", "cache", "start", "egress", "door" or "remove". There may be others later.
-	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "ok", "warning" (sandboxes can be built, but something is missing), "failed", or "skipped" (there was nothing to do, or an
-	// earlier step failed).
-	Result     string `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
-	DurationMs int64  `protobuf:"varint,3,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	Name       string      `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Result     CheckResult `protobuf:"varint,2,opt,name=result,proto3,enum=arbe.v1.CheckResult" json:"result,omitempty"`
+	DurationMs int64       `protobuf:"varint,3,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
 	// The finding, and what to do about it. Each may be empty.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	Next    string `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`
@@ -1505,11 +1561,11 @@ func (x *EnvironmentCheck) GetName() string {
 	return ""
 }
 
-func (x *EnvironmentCheck) GetResult() string {
+func (x *EnvironmentCheck) GetResult() CheckResult {
 	if x != nil {
 		return x.Result
 	}
-	return ""
+	return CheckResult_CHECK_RESULT_UNSPECIFIED
 }
 
 func (x *EnvironmentCheck) GetDurationMs() int64 {
@@ -1651,15 +1707,21 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"diagnosing\x18\x02 \x01(\v2\x1e.arbe.v1.EnvironmentDiagnosingH\x00R\n" +
 	"diagnosingB\a\n" +
 	"\x05event\"\x17\n" +
-	"\x15EnvironmentDiagnosing\"\xa5\x01\n" +
+	"\x15EnvironmentDiagnosing\"\xbb\x01\n" +
 	"\x10EnvironmentCheck\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06result\x18\x02 \x01(\tR\x06result\x12\x1f\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
+	"\x06result\x18\x02 \x01(\x0e2\x14.arbe.v1.CheckResultR\x06result\x12\x1f\n" +
 	"\vduration_ms\x18\x03 \x01(\x03R\n" +
 	"durationMs\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x12\n" +
 	"\x04next\x18\x05 \x01(\tR\x04next\x12\x16\n" +
-	"\x06output\x18\x06 \x01(\tR\x06output2\x89\x05\n" +
+	"\x06output\x18\x06 \x01(\tR\x06output*\x8d\x01\n" +
+	"\vCheckResult\x12\x1c\n" +
+	"\x18CHECK_RESULT_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fCHECK_RESULT_OK\x10\x01\x12\x18\n" +
+	"\x14CHECK_RESULT_WARNING\x10\x02\x12\x17\n" +
+	"\x13CHECK_RESULT_FAILED\x10\x03\x12\x18\n" +
+	"\x14CHECK_RESULT_SKIPPED\x10\x042\x89\x05\n" +
 	"\x12EnvironmentService\x12Z\n" +
 	"\x11CreateEnvironment\x12!.arbe.v1.CreateEnvironmentRequest\x1a\".arbe.v1.CreateEnvironmentResponse\x12V\n" +
 	"\x0eGetEnvironment\x12\x1e.arbe.v1.GetEnvironmentRequest\x1a\x1f.arbe.v1.GetEnvironmentResponse\"\x03\x90\x02\x01\x12\\\n" +
@@ -1682,74 +1744,77 @@ func file_arbe_v1_environment_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_environment_proto_rawDescData
 }
 
+var file_arbe_v1_environment_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_arbe_v1_environment_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_arbe_v1_environment_proto_goTypes = []any{
-	(*Environment)(nil),                 // 0: arbe.v1.Environment
-	(*EnvironmentConfig)(nil),           // 1: arbe.v1.EnvironmentConfig
-	(*Repository)(nil),                  // 2: arbe.v1.Repository
-	(*GitCredential)(nil),               // 3: arbe.v1.GitCredential
-	(*Egress)(nil),                      // 4: arbe.v1.Egress
-	(*SecretBinding)(nil),               // 5: arbe.v1.SecretBinding
-	(*Limits)(nil),                      // 6: arbe.v1.Limits
-	(*CreateEnvironmentRequest)(nil),    // 7: arbe.v1.CreateEnvironmentRequest
-	(*CreateEnvironmentResponse)(nil),   // 8: arbe.v1.CreateEnvironmentResponse
-	(*GetEnvironmentRequest)(nil),       // 9: arbe.v1.GetEnvironmentRequest
-	(*GetEnvironmentResponse)(nil),      // 10: arbe.v1.GetEnvironmentResponse
-	(*ListEnvironmentsRequest)(nil),     // 11: arbe.v1.ListEnvironmentsRequest
-	(*ListEnvironmentsResponse)(nil),    // 12: arbe.v1.ListEnvironmentsResponse
-	(*UpdateEnvironmentRequest)(nil),    // 13: arbe.v1.UpdateEnvironmentRequest
-	(*UpdateEnvironmentResponse)(nil),   // 14: arbe.v1.UpdateEnvironmentResponse
-	(*AllowHostsRequest)(nil),           // 15: arbe.v1.AllowHostsRequest
-	(*AllowHostsResponse)(nil),          // 16: arbe.v1.AllowHostsResponse
-	(*DeleteEnvironmentRequest)(nil),    // 17: arbe.v1.DeleteEnvironmentRequest
-	(*DeleteEnvironmentResponse)(nil),   // 18: arbe.v1.DeleteEnvironmentResponse
-	(*DiagnoseEnvironmentRequest)(nil),  // 19: arbe.v1.DiagnoseEnvironmentRequest
-	(*DiagnoseEnvironmentResponse)(nil), // 20: arbe.v1.DiagnoseEnvironmentResponse
-	(*EnvironmentDiagnosing)(nil),       // 21: arbe.v1.EnvironmentDiagnosing
-	(*EnvironmentCheck)(nil),            // 22: arbe.v1.EnvironmentCheck
-	nil,                                 // 23: arbe.v1.EnvironmentConfig.LabelsEntry
-	(*timestamppb.Timestamp)(nil),       // 24: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 25: google.protobuf.Duration
+	(CheckResult)(0),                    // 0: arbe.v1.CheckResult
+	(*Environment)(nil),                 // 1: arbe.v1.Environment
+	(*EnvironmentConfig)(nil),           // 2: arbe.v1.EnvironmentConfig
+	(*Repository)(nil),                  // 3: arbe.v1.Repository
+	(*GitCredential)(nil),               // 4: arbe.v1.GitCredential
+	(*Egress)(nil),                      // 5: arbe.v1.Egress
+	(*SecretBinding)(nil),               // 6: arbe.v1.SecretBinding
+	(*Limits)(nil),                      // 7: arbe.v1.Limits
+	(*CreateEnvironmentRequest)(nil),    // 8: arbe.v1.CreateEnvironmentRequest
+	(*CreateEnvironmentResponse)(nil),   // 9: arbe.v1.CreateEnvironmentResponse
+	(*GetEnvironmentRequest)(nil),       // 10: arbe.v1.GetEnvironmentRequest
+	(*GetEnvironmentResponse)(nil),      // 11: arbe.v1.GetEnvironmentResponse
+	(*ListEnvironmentsRequest)(nil),     // 12: arbe.v1.ListEnvironmentsRequest
+	(*ListEnvironmentsResponse)(nil),    // 13: arbe.v1.ListEnvironmentsResponse
+	(*UpdateEnvironmentRequest)(nil),    // 14: arbe.v1.UpdateEnvironmentRequest
+	(*UpdateEnvironmentResponse)(nil),   // 15: arbe.v1.UpdateEnvironmentResponse
+	(*AllowHostsRequest)(nil),           // 16: arbe.v1.AllowHostsRequest
+	(*AllowHostsResponse)(nil),          // 17: arbe.v1.AllowHostsResponse
+	(*DeleteEnvironmentRequest)(nil),    // 18: arbe.v1.DeleteEnvironmentRequest
+	(*DeleteEnvironmentResponse)(nil),   // 19: arbe.v1.DeleteEnvironmentResponse
+	(*DiagnoseEnvironmentRequest)(nil),  // 20: arbe.v1.DiagnoseEnvironmentRequest
+	(*DiagnoseEnvironmentResponse)(nil), // 21: arbe.v1.DiagnoseEnvironmentResponse
+	(*EnvironmentDiagnosing)(nil),       // 22: arbe.v1.EnvironmentDiagnosing
+	(*EnvironmentCheck)(nil),            // 23: arbe.v1.EnvironmentCheck
+	nil,                                 // 24: arbe.v1.EnvironmentConfig.LabelsEntry
+	(*timestamppb.Timestamp)(nil),       // 25: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 26: google.protobuf.Duration
 }
 var file_arbe_v1_environment_proto_depIdxs = []int32{
-	1,  // 0: arbe.v1.Environment.config:type_name -> arbe.v1.EnvironmentConfig
-	24, // 1: arbe.v1.Environment.created_at:type_name -> google.protobuf.Timestamp
-	6,  // 2: arbe.v1.EnvironmentConfig.limits:type_name -> arbe.v1.Limits
-	5,  // 3: arbe.v1.EnvironmentConfig.secrets:type_name -> arbe.v1.SecretBinding
-	4,  // 4: arbe.v1.EnvironmentConfig.egress:type_name -> arbe.v1.Egress
-	2,  // 5: arbe.v1.EnvironmentConfig.repositories:type_name -> arbe.v1.Repository
-	3,  // 6: arbe.v1.EnvironmentConfig.git:type_name -> arbe.v1.GitCredential
-	23, // 7: arbe.v1.EnvironmentConfig.labels:type_name -> arbe.v1.EnvironmentConfig.LabelsEntry
-	25, // 8: arbe.v1.Limits.command_timeout:type_name -> google.protobuf.Duration
-	25, // 9: arbe.v1.Limits.idle:type_name -> google.protobuf.Duration
-	1,  // 10: arbe.v1.CreateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
-	0,  // 11: arbe.v1.CreateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	0,  // 12: arbe.v1.GetEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	0,  // 13: arbe.v1.ListEnvironmentsResponse.environments:type_name -> arbe.v1.Environment
-	1,  // 14: arbe.v1.UpdateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
-	0,  // 15: arbe.v1.UpdateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	0,  // 16: arbe.v1.AllowHostsResponse.environment:type_name -> arbe.v1.Environment
-	22, // 17: arbe.v1.DiagnoseEnvironmentResponse.check:type_name -> arbe.v1.EnvironmentCheck
-	21, // 18: arbe.v1.DiagnoseEnvironmentResponse.diagnosing:type_name -> arbe.v1.EnvironmentDiagnosing
-	7,  // 19: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
-	9,  // 20: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
-	11, // 21: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
-	13, // 22: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
-	15, // 23: arbe.v1.EnvironmentService.AllowHosts:input_type -> arbe.v1.AllowHostsRequest
-	17, // 24: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
-	19, // 25: arbe.v1.EnvironmentService.DiagnoseEnvironment:input_type -> arbe.v1.DiagnoseEnvironmentRequest
-	8,  // 26: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
-	10, // 27: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
-	12, // 28: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
-	14, // 29: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
-	16, // 30: arbe.v1.EnvironmentService.AllowHosts:output_type -> arbe.v1.AllowHostsResponse
-	18, // 31: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
-	20, // 32: arbe.v1.EnvironmentService.DiagnoseEnvironment:output_type -> arbe.v1.DiagnoseEnvironmentResponse
-	26, // [26:33] is the sub-list for method output_type
-	19, // [19:26] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	2,  // 0: arbe.v1.Environment.config:type_name -> arbe.v1.EnvironmentConfig
+	25, // 1: arbe.v1.Environment.created_at:type_name -> google.protobuf.Timestamp
+	7,  // 2: arbe.v1.EnvironmentConfig.limits:type_name -> arbe.v1.Limits
+	6,  // 3: arbe.v1.EnvironmentConfig.secrets:type_name -> arbe.v1.SecretBinding
+	5,  // 4: arbe.v1.EnvironmentConfig.egress:type_name -> arbe.v1.Egress
+	3,  // 5: arbe.v1.EnvironmentConfig.repositories:type_name -> arbe.v1.Repository
+	4,  // 6: arbe.v1.EnvironmentConfig.git:type_name -> arbe.v1.GitCredential
+	24, // 7: arbe.v1.EnvironmentConfig.labels:type_name -> arbe.v1.EnvironmentConfig.LabelsEntry
+	26, // 8: arbe.v1.Limits.command_timeout:type_name -> google.protobuf.Duration
+	26, // 9: arbe.v1.Limits.idle:type_name -> google.protobuf.Duration
+	2,  // 10: arbe.v1.CreateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
+	1,  // 11: arbe.v1.CreateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
+	1,  // 12: arbe.v1.GetEnvironmentResponse.environment:type_name -> arbe.v1.Environment
+	1,  // 13: arbe.v1.ListEnvironmentsResponse.environments:type_name -> arbe.v1.Environment
+	2,  // 14: arbe.v1.UpdateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
+	1,  // 15: arbe.v1.UpdateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
+	1,  // 16: arbe.v1.AllowHostsResponse.environment:type_name -> arbe.v1.Environment
+	23, // 17: arbe.v1.DiagnoseEnvironmentResponse.check:type_name -> arbe.v1.EnvironmentCheck
+	22, // 18: arbe.v1.DiagnoseEnvironmentResponse.diagnosing:type_name -> arbe.v1.EnvironmentDiagnosing
+	0,  // 19: arbe.v1.EnvironmentCheck.result:type_name -> arbe.v1.CheckResult
+	8,  // 20: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
+	10, // 21: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
+	12, // 22: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
+	14, // 23: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
+	16, // 24: arbe.v1.EnvironmentService.AllowHosts:input_type -> arbe.v1.AllowHostsRequest
+	18, // 25: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
+	20, // 26: arbe.v1.EnvironmentService.DiagnoseEnvironment:input_type -> arbe.v1.DiagnoseEnvironmentRequest
+	9,  // 27: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
+	11, // 28: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
+	13, // 29: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
+	15, // 30: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
+	17, // 31: arbe.v1.EnvironmentService.AllowHosts:output_type -> arbe.v1.AllowHostsResponse
+	19, // 32: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
+	21, // 33: arbe.v1.EnvironmentService.DiagnoseEnvironment:output_type -> arbe.v1.DiagnoseEnvironmentResponse
+	27, // [27:34] is the sub-list for method output_type
+	20, // [20:27] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_environment_proto_init() }
@@ -1767,13 +1832,14 @@ func file_arbe_v1_environment_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_environment_proto_rawDesc), len(file_arbe_v1_environment_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_arbe_v1_environment_proto_goTypes,
 		DependencyIndexes: file_arbe_v1_environment_proto_depIdxs,
+		EnumInfos:         file_arbe_v1_environment_proto_enumTypes,
 		MessageInfos:      file_arbe_v1_environment_proto_msgTypes,
 	}.Build()
 	File_arbe_v1_environment_proto = out.File

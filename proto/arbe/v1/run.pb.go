@@ -23,23 +23,137 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// RunStatus is the status of a run.
+type RunStatus int32
+
+const (
+	RunStatus_RUN_STATUS_UNSPECIFIED RunStatus = 0
+	RunStatus_RUN_STATUS_RUNNING     RunStatus = 1
+	RunStatus_RUN_STATUS_COMPLETED   RunStatus = 2
+	RunStatus_RUN_STATUS_FAILED      RunStatus = 3
+	RunStatus_RUN_STATUS_CANCELLED   RunStatus = 4
+)
+
+// Enum value maps for RunStatus.
+var (
+	RunStatus_name = map[int32]string{
+		0: "RUN_STATUS_UNSPECIFIED",
+		1: "RUN_STATUS_RUNNING",
+		2: "RUN_STATUS_COMPLETED",
+		3: "RUN_STATUS_FAILED",
+		4: "RUN_STATUS_CANCELLED",
+	}
+	RunStatus_value = map[string]int32{
+		"RUN_STATUS_UNSPECIFIED": 0,
+		"RUN_STATUS_RUNNING":     1,
+		"RUN_STATUS_COMPLETED":   2,
+		"RUN_STATUS_FAILED":      3,
+		"RUN_STATUS_CANCELLED":   4,
+	}
+)
+
+func (x RunStatus) Enum() *RunStatus {
+	p := new(RunStatus)
+	*p = x
+	return p
+}
+
+func (x RunStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RunStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_arbe_v1_run_proto_enumTypes[0].Descriptor()
+}
+
+func (RunStatus) Type() protoreflect.EnumType {
+	return &file_arbe_v1_run_proto_enumTypes[0]
+}
+
+func (x RunStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RunStatus.Descriptor instead.
+func (RunStatus) EnumDescriptor() ([]byte, []int) {
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{0}
+}
+
+// FailurePhase is the phase in which a run failed.
+type FailurePhase int32
+
+const (
+	FailurePhase_FAILURE_PHASE_UNSPECIFIED FailurePhase = 0
+	// Before the agent began.
+	FailurePhase_FAILURE_PHASE_DISPATCH FailurePhase = 1
+	// While it worked.
+	FailurePhase_FAILURE_PHASE_EXECUTION FailurePhase = 2
+	// The agent or its machine disappeared.
+	FailurePhase_FAILURE_PHASE_OBSERVATION FailurePhase = 3
+	// The agent has ended, but its report or its changes could not be collected.
+	FailurePhase_FAILURE_PHASE_RESULT_COLLECTION FailurePhase = 4
+)
+
+// Enum value maps for FailurePhase.
+var (
+	FailurePhase_name = map[int32]string{
+		0: "FAILURE_PHASE_UNSPECIFIED",
+		1: "FAILURE_PHASE_DISPATCH",
+		2: "FAILURE_PHASE_EXECUTION",
+		3: "FAILURE_PHASE_OBSERVATION",
+		4: "FAILURE_PHASE_RESULT_COLLECTION",
+	}
+	FailurePhase_value = map[string]int32{
+		"FAILURE_PHASE_UNSPECIFIED":       0,
+		"FAILURE_PHASE_DISPATCH":          1,
+		"FAILURE_PHASE_EXECUTION":         2,
+		"FAILURE_PHASE_OBSERVATION":       3,
+		"FAILURE_PHASE_RESULT_COLLECTION": 4,
+	}
+)
+
+func (x FailurePhase) Enum() *FailurePhase {
+	p := new(FailurePhase)
+	*p = x
+	return p
+}
+
+func (x FailurePhase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FailurePhase) Descriptor() protoreflect.EnumDescriptor {
+	return file_arbe_v1_run_proto_enumTypes[1].Descriptor()
+}
+
+func (FailurePhase) Type() protoreflect.EnumType {
+	return &file_arbe_v1_run_proto_enumTypes[1]
+}
+
+func (x FailurePhase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FailurePhase.Descriptor instead.
+func (FailurePhase) EnumDescriptor() ([]byte, []int) {
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{1}
+}
+
 // Run is one pass of a coding agent over its task.
 type Run struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// Counts the runs of the thread from 1.
-	Epoch int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// "running", "completed", "failed" or "cancelled".
-	Status    string                 `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
+	Epoch     int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Status    RunStatus              `protobuf:"varint,3,opt,name=status,proto3,enum=arbe.v1.RunStatus" json:"status,omitempty"`
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// Unset while it runs.
 	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
-	// If it failed: the phase in which it failed, why, and what to do next. The phases are "dispatch" (before the agent began),
-	// "execution" (while it worked), "observation" (the agent or its machine disappeared) and "result-collection" (the agent has
-	// ended, but its report or its changes could not be collected). If only its changes are missing, the run is completed.
-	FailurePhase string `protobuf:"bytes,6,opt,name=failure_phase,json=failurePhase,proto3" json:"failure_phase,omitempty"`
-	Error        string `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
-	Next         string `protobuf:"bytes,8,opt,name=next,proto3" json:"next,omitempty"`
+	// If it failed: the phase in which it failed, why, and what to do next. If only its changes could not be collected, the run is
+	// completed.
+	FailurePhase FailurePhase `protobuf:"varint,6,opt,name=failure_phase,json=failurePhase,proto3,enum=arbe.v1.FailurePhase" json:"failure_phase,omitempty"`
+	Error        string       `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	Next         string       `protobuf:"bytes,8,opt,name=next,proto3" json:"next,omitempty"`
 	// The last lines that the agent's program printed, if the run failed.
 	LastLines string `protobuf:"bytes,9,opt,name=last_lines,json=lastLines,proto3" json:"last_lines,omitempty"`
 	// The last text that the agent wrote.
@@ -101,11 +215,11 @@ func (x *Run) GetEpoch() int64 {
 	return 0
 }
 
-func (x *Run) GetStatus() string {
+func (x *Run) GetStatus() RunStatus {
 	if x != nil {
 		return x.Status
 	}
-	return ""
+	return RunStatus_RUN_STATUS_UNSPECIFIED
 }
 
 func (x *Run) GetStartedAt() *timestamppb.Timestamp {
@@ -122,11 +236,11 @@ func (x *Run) GetFinishedAt() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Run) GetFailurePhase() string {
+func (x *Run) GetFailurePhase() FailurePhase {
 	if x != nil {
 		return x.FailurePhase
 	}
-	return ""
+	return FailurePhase_FAILURE_PHASE_UNSPECIFIED
 }
 
 func (x *Run) GetError() string {
@@ -1437,8 +1551,8 @@ func (x *ReconcileThreadRequest) GetDryRun() bool {
 type ReconcileThreadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The status before and after. They are equal if nothing was wrong.
-	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	To   string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	From ThreadStatus `protobuf:"varint,1,opt,name=from,proto3,enum=arbe.v1.ThreadStatus" json:"from,omitempty"`
+	To   ThreadStatus `protobuf:"varint,2,opt,name=to,proto3,enum=arbe.v1.ThreadStatus" json:"to,omitempty"`
 	// The problem that was found; empty if nothing was wrong.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1475,18 +1589,18 @@ func (*ReconcileThreadResponse) Descriptor() ([]byte, []int) {
 	return file_arbe_v1_run_proto_rawDescGZIP(), []int{19}
 }
 
-func (x *ReconcileThreadResponse) GetFrom() string {
+func (x *ReconcileThreadResponse) GetFrom() ThreadStatus {
 	if x != nil {
 		return x.From
 	}
-	return ""
+	return ThreadStatus_THREAD_STATUS_UNSPECIFIED
 }
 
-func (x *ReconcileThreadResponse) GetTo() string {
+func (x *ReconcileThreadResponse) GetTo() ThreadStatus {
 	if x != nil {
 		return x.To
 	}
-	return ""
+	return ThreadStatus_THREAD_STATUS_UNSPECIFIED
 }
 
 func (x *ReconcileThreadResponse) GetReason() string {
@@ -1581,16 +1695,16 @@ var File_arbe_v1_run_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x11arbe/v1/run.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\x03\n" +
+	"\x11arbe/v1/run.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x94\x04\n" +
 	"\x03Run\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x16\n" +
-	"\x06status\x18\x03 \x01(\tR\x06status\x129\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12*\n" +
+	"\x06status\x18\x03 \x01(\x0e2\x12.arbe.v1.RunStatusR\x06status\x129\n" +
 	"\n" +
 	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
 	"\vfinished_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"finishedAt\x12#\n" +
-	"\rfailure_phase\x18\x06 \x01(\tR\ffailurePhase\x12\x14\n" +
+	"finishedAt\x12:\n" +
+	"\rfailure_phase\x18\x06 \x01(\x0e2\x15.arbe.v1.FailurePhaseR\ffailurePhase\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\x12\x12\n" +
 	"\x04next\x18\b \x01(\tR\x04next\x12\x1d\n" +
 	"\n" +
@@ -1689,11 +1803,23 @@ const file_arbe_v1_run_proto_rawDesc = "" +
 	"\x03url\x18\x04 \x01(\tR\x03url\"Y\n" +
 	"\x16ReconcileThreadRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"U\n" +
-	"\x17ReconcileThreadResponse\x12\x12\n" +
-	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\tR\x02to\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason2\x9e\x05\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\x83\x01\n" +
+	"\x17ReconcileThreadResponse\x12)\n" +
+	"\x04from\x18\x01 \x01(\x0e2\x15.arbe.v1.ThreadStatusR\x04from\x12%\n" +
+	"\x02to\x18\x02 \x01(\x0e2\x15.arbe.v1.ThreadStatusR\x02to\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason*\x8a\x01\n" +
+	"\tRunStatus\x12\x1a\n" +
+	"\x16RUN_STATUS_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12RUN_STATUS_RUNNING\x10\x01\x12\x18\n" +
+	"\x14RUN_STATUS_COMPLETED\x10\x02\x12\x15\n" +
+	"\x11RUN_STATUS_FAILED\x10\x03\x12\x18\n" +
+	"\x14RUN_STATUS_CANCELLED\x10\x04*\xaa\x01\n" +
+	"\fFailurePhase\x12\x1d\n" +
+	"\x19FAILURE_PHASE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16FAILURE_PHASE_DISPATCH\x10\x01\x12\x1b\n" +
+	"\x17FAILURE_PHASE_EXECUTION\x10\x02\x12\x1d\n" +
+	"\x19FAILURE_PHASE_OBSERVATION\x10\x03\x12#\n" +
+	"\x1fFAILURE_PHASE_RESULT_COLLECTION\x10\x042\x9e\x05\n" +
 	"\n" +
 	"RunService\x12?\n" +
 	"\bDelegate\x12\x18.arbe.v1.DelegateRequest\x1a\x19.arbe.v1.DelegateResponse\x12D\n" +
@@ -1719,73 +1845,81 @@ func file_arbe_v1_run_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_run_proto_rawDescData
 }
 
+var file_arbe_v1_run_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_arbe_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_arbe_v1_run_proto_goTypes = []any{
-	(*Run)(nil),                       // 0: arbe.v1.Run
-	(*DelegateRequest)(nil),           // 1: arbe.v1.DelegateRequest
-	(*DelegateResponse)(nil),          // 2: arbe.v1.DelegateResponse
-	(*ListRunsRequest)(nil),           // 3: arbe.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),          // 4: arbe.v1.ListRunsResponse
-	(*ContinueRunRequest)(nil),        // 5: arbe.v1.ContinueRunRequest
-	(*ContinueRunResponse)(nil),       // 6: arbe.v1.ContinueRunResponse
-	(*CancelRunRequest)(nil),          // 7: arbe.v1.CancelRunRequest
-	(*CancelRunResponse)(nil),         // 8: arbe.v1.CancelRunResponse
-	(*QueuedMessage)(nil),             // 9: arbe.v1.QueuedMessage
-	(*ListQueueRequest)(nil),          // 10: arbe.v1.ListQueueRequest
-	(*ListQueueResponse)(nil),         // 11: arbe.v1.ListQueueResponse
-	(*ChangeQueueRequest)(nil),        // 12: arbe.v1.ChangeQueueRequest
-	(*ChangeQueueResponse)(nil),       // 13: arbe.v1.ChangeQueueResponse
-	(*ApplyChangesRequest)(nil),       // 14: arbe.v1.ApplyChangesRequest
-	(*ApplyChangesResponse)(nil),      // 15: arbe.v1.ApplyChangesResponse
-	(*OpenBranchRequest)(nil),         // 16: arbe.v1.OpenBranchRequest
-	(*OpenBranchResponse)(nil),        // 17: arbe.v1.OpenBranchResponse
-	(*ReconcileThreadRequest)(nil),    // 18: arbe.v1.ReconcileThreadRequest
-	(*ReconcileThreadResponse)(nil),   // 19: arbe.v1.ReconcileThreadResponse
-	(*ChangeQueueRequest_Move)(nil),   // 20: arbe.v1.ChangeQueueRequest.Move
-	(*ChangeQueueRequest_Cancel)(nil), // 21: arbe.v1.ChangeQueueRequest.Cancel
-	(*timestamppb.Timestamp)(nil),     // 22: google.protobuf.Timestamp
-	(*TurnUsage)(nil),                 // 23: arbe.v1.TurnUsage
-	(*Thread)(nil),                    // 24: arbe.v1.Thread
-	(*Attachment)(nil),                // 25: arbe.v1.Attachment
-	(*Entry)(nil),                     // 26: arbe.v1.Entry
+	(RunStatus)(0),                    // 0: arbe.v1.RunStatus
+	(FailurePhase)(0),                 // 1: arbe.v1.FailurePhase
+	(*Run)(nil),                       // 2: arbe.v1.Run
+	(*DelegateRequest)(nil),           // 3: arbe.v1.DelegateRequest
+	(*DelegateResponse)(nil),          // 4: arbe.v1.DelegateResponse
+	(*ListRunsRequest)(nil),           // 5: arbe.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),          // 6: arbe.v1.ListRunsResponse
+	(*ContinueRunRequest)(nil),        // 7: arbe.v1.ContinueRunRequest
+	(*ContinueRunResponse)(nil),       // 8: arbe.v1.ContinueRunResponse
+	(*CancelRunRequest)(nil),          // 9: arbe.v1.CancelRunRequest
+	(*CancelRunResponse)(nil),         // 10: arbe.v1.CancelRunResponse
+	(*QueuedMessage)(nil),             // 11: arbe.v1.QueuedMessage
+	(*ListQueueRequest)(nil),          // 12: arbe.v1.ListQueueRequest
+	(*ListQueueResponse)(nil),         // 13: arbe.v1.ListQueueResponse
+	(*ChangeQueueRequest)(nil),        // 14: arbe.v1.ChangeQueueRequest
+	(*ChangeQueueResponse)(nil),       // 15: arbe.v1.ChangeQueueResponse
+	(*ApplyChangesRequest)(nil),       // 16: arbe.v1.ApplyChangesRequest
+	(*ApplyChangesResponse)(nil),      // 17: arbe.v1.ApplyChangesResponse
+	(*OpenBranchRequest)(nil),         // 18: arbe.v1.OpenBranchRequest
+	(*OpenBranchResponse)(nil),        // 19: arbe.v1.OpenBranchResponse
+	(*ReconcileThreadRequest)(nil),    // 20: arbe.v1.ReconcileThreadRequest
+	(*ReconcileThreadResponse)(nil),   // 21: arbe.v1.ReconcileThreadResponse
+	(*ChangeQueueRequest_Move)(nil),   // 22: arbe.v1.ChangeQueueRequest.Move
+	(*ChangeQueueRequest_Cancel)(nil), // 23: arbe.v1.ChangeQueueRequest.Cancel
+	(*timestamppb.Timestamp)(nil),     // 24: google.protobuf.Timestamp
+	(*TurnUsage)(nil),                 // 25: arbe.v1.TurnUsage
+	(*Thread)(nil),                    // 26: arbe.v1.Thread
+	(*Attachment)(nil),                // 27: arbe.v1.Attachment
+	(*Entry)(nil),                     // 28: arbe.v1.Entry
+	(ThreadStatus)(0),                 // 29: arbe.v1.ThreadStatus
 }
 var file_arbe_v1_run_proto_depIdxs = []int32{
-	22, // 0: arbe.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	22, // 1: arbe.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
-	23, // 2: arbe.v1.Run.usage:type_name -> arbe.v1.TurnUsage
-	24, // 3: arbe.v1.DelegateResponse.thread:type_name -> arbe.v1.Thread
-	0,  // 4: arbe.v1.ListRunsResponse.runs:type_name -> arbe.v1.Run
-	22, // 5: arbe.v1.QueuedMessage.said_at:type_name -> google.protobuf.Timestamp
-	25, // 6: arbe.v1.QueuedMessage.attachments:type_name -> arbe.v1.Attachment
-	9,  // 7: arbe.v1.ListQueueResponse.messages:type_name -> arbe.v1.QueuedMessage
-	20, // 8: arbe.v1.ChangeQueueRequest.move:type_name -> arbe.v1.ChangeQueueRequest.Move
-	21, // 9: arbe.v1.ChangeQueueRequest.cancel:type_name -> arbe.v1.ChangeQueueRequest.Cancel
-	9,  // 10: arbe.v1.ChangeQueueResponse.messages:type_name -> arbe.v1.QueuedMessage
-	26, // 11: arbe.v1.ApplyChangesResponse.command:type_name -> arbe.v1.Entry
-	26, // 12: arbe.v1.OpenBranchResponse.command:type_name -> arbe.v1.Entry
-	1,  // 13: arbe.v1.RunService.Delegate:input_type -> arbe.v1.DelegateRequest
-	3,  // 14: arbe.v1.RunService.ListRuns:input_type -> arbe.v1.ListRunsRequest
-	5,  // 15: arbe.v1.RunService.ContinueRun:input_type -> arbe.v1.ContinueRunRequest
-	7,  // 16: arbe.v1.RunService.CancelRun:input_type -> arbe.v1.CancelRunRequest
-	10, // 17: arbe.v1.RunService.ListQueue:input_type -> arbe.v1.ListQueueRequest
-	12, // 18: arbe.v1.RunService.ChangeQueue:input_type -> arbe.v1.ChangeQueueRequest
-	14, // 19: arbe.v1.RunService.ApplyChanges:input_type -> arbe.v1.ApplyChangesRequest
-	16, // 20: arbe.v1.RunService.OpenBranch:input_type -> arbe.v1.OpenBranchRequest
-	18, // 21: arbe.v1.RunService.ReconcileThread:input_type -> arbe.v1.ReconcileThreadRequest
-	2,  // 22: arbe.v1.RunService.Delegate:output_type -> arbe.v1.DelegateResponse
-	4,  // 23: arbe.v1.RunService.ListRuns:output_type -> arbe.v1.ListRunsResponse
-	6,  // 24: arbe.v1.RunService.ContinueRun:output_type -> arbe.v1.ContinueRunResponse
-	8,  // 25: arbe.v1.RunService.CancelRun:output_type -> arbe.v1.CancelRunResponse
-	11, // 26: arbe.v1.RunService.ListQueue:output_type -> arbe.v1.ListQueueResponse
-	13, // 27: arbe.v1.RunService.ChangeQueue:output_type -> arbe.v1.ChangeQueueResponse
-	15, // 28: arbe.v1.RunService.ApplyChanges:output_type -> arbe.v1.ApplyChangesResponse
-	17, // 29: arbe.v1.RunService.OpenBranch:output_type -> arbe.v1.OpenBranchResponse
-	19, // 30: arbe.v1.RunService.ReconcileThread:output_type -> arbe.v1.ReconcileThreadResponse
-	22, // [22:31] is the sub-list for method output_type
-	13, // [13:22] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	0,  // 0: arbe.v1.Run.status:type_name -> arbe.v1.RunStatus
+	24, // 1: arbe.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	24, // 2: arbe.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	1,  // 3: arbe.v1.Run.failure_phase:type_name -> arbe.v1.FailurePhase
+	25, // 4: arbe.v1.Run.usage:type_name -> arbe.v1.TurnUsage
+	26, // 5: arbe.v1.DelegateResponse.thread:type_name -> arbe.v1.Thread
+	2,  // 6: arbe.v1.ListRunsResponse.runs:type_name -> arbe.v1.Run
+	24, // 7: arbe.v1.QueuedMessage.said_at:type_name -> google.protobuf.Timestamp
+	27, // 8: arbe.v1.QueuedMessage.attachments:type_name -> arbe.v1.Attachment
+	11, // 9: arbe.v1.ListQueueResponse.messages:type_name -> arbe.v1.QueuedMessage
+	22, // 10: arbe.v1.ChangeQueueRequest.move:type_name -> arbe.v1.ChangeQueueRequest.Move
+	23, // 11: arbe.v1.ChangeQueueRequest.cancel:type_name -> arbe.v1.ChangeQueueRequest.Cancel
+	11, // 12: arbe.v1.ChangeQueueResponse.messages:type_name -> arbe.v1.QueuedMessage
+	28, // 13: arbe.v1.ApplyChangesResponse.command:type_name -> arbe.v1.Entry
+	28, // 14: arbe.v1.OpenBranchResponse.command:type_name -> arbe.v1.Entry
+	29, // 15: arbe.v1.ReconcileThreadResponse.from:type_name -> arbe.v1.ThreadStatus
+	29, // 16: arbe.v1.ReconcileThreadResponse.to:type_name -> arbe.v1.ThreadStatus
+	3,  // 17: arbe.v1.RunService.Delegate:input_type -> arbe.v1.DelegateRequest
+	5,  // 18: arbe.v1.RunService.ListRuns:input_type -> arbe.v1.ListRunsRequest
+	7,  // 19: arbe.v1.RunService.ContinueRun:input_type -> arbe.v1.ContinueRunRequest
+	9,  // 20: arbe.v1.RunService.CancelRun:input_type -> arbe.v1.CancelRunRequest
+	12, // 21: arbe.v1.RunService.ListQueue:input_type -> arbe.v1.ListQueueRequest
+	14, // 22: arbe.v1.RunService.ChangeQueue:input_type -> arbe.v1.ChangeQueueRequest
+	16, // 23: arbe.v1.RunService.ApplyChanges:input_type -> arbe.v1.ApplyChangesRequest
+	18, // 24: arbe.v1.RunService.OpenBranch:input_type -> arbe.v1.OpenBranchRequest
+	20, // 25: arbe.v1.RunService.ReconcileThread:input_type -> arbe.v1.ReconcileThreadRequest
+	4,  // 26: arbe.v1.RunService.Delegate:output_type -> arbe.v1.DelegateResponse
+	6,  // 27: arbe.v1.RunService.ListRuns:output_type -> arbe.v1.ListRunsResponse
+	8,  // 28: arbe.v1.RunService.ContinueRun:output_type -> arbe.v1.ContinueRunResponse
+	10, // 29: arbe.v1.RunService.CancelRun:output_type -> arbe.v1.CancelRunResponse
+	13, // 30: arbe.v1.RunService.ListQueue:output_type -> arbe.v1.ListQueueResponse
+	15, // 31: arbe.v1.RunService.ChangeQueue:output_type -> arbe.v1.ChangeQueueResponse
+	17, // 32: arbe.v1.RunService.ApplyChanges:output_type -> arbe.v1.ApplyChangesResponse
+	19, // 33: arbe.v1.RunService.OpenBranch:output_type -> arbe.v1.OpenBranchResponse
+	21, // 34: arbe.v1.RunService.ReconcileThread:output_type -> arbe.v1.ReconcileThreadResponse
+	26, // [26:35] is the sub-list for method output_type
+	17, // [17:26] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_run_proto_init() }
@@ -1806,13 +1940,14 @@ func file_arbe_v1_run_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_run_proto_rawDesc), len(file_arbe_v1_run_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      2,
 			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_arbe_v1_run_proto_goTypes,
 		DependencyIndexes: file_arbe_v1_run_proto_depIdxs,
+		EnumInfos:         file_arbe_v1_run_proto_enumTypes,
 		MessageInfos:      file_arbe_v1_run_proto_msgTypes,
 	}.Build()
 	File_arbe_v1_run_proto = out.File

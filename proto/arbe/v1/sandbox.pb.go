@@ -23,6 +23,114 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// SandboxStatus is the status of a sandbox.
+type SandboxStatus int32
+
+const (
+	SandboxStatus_SANDBOX_STATUS_UNSPECIFIED SandboxStatus = 0
+	// It is being built.
+	SandboxStatus_SANDBOX_STATUS_PENDING SandboxStatus = 1
+	SandboxStatus_SANDBOX_STATUS_LIVE    SandboxStatus = 2
+	SandboxStatus_SANDBOX_STATUS_DEAD    SandboxStatus = 3
+)
+
+// Enum value maps for SandboxStatus.
+var (
+	SandboxStatus_name = map[int32]string{
+		0: "SANDBOX_STATUS_UNSPECIFIED",
+		1: "SANDBOX_STATUS_PENDING",
+		2: "SANDBOX_STATUS_LIVE",
+		3: "SANDBOX_STATUS_DEAD",
+	}
+	SandboxStatus_value = map[string]int32{
+		"SANDBOX_STATUS_UNSPECIFIED": 0,
+		"SANDBOX_STATUS_PENDING":     1,
+		"SANDBOX_STATUS_LIVE":        2,
+		"SANDBOX_STATUS_DEAD":        3,
+	}
+)
+
+func (x SandboxStatus) Enum() *SandboxStatus {
+	p := new(SandboxStatus)
+	*p = x
+	return p
+}
+
+func (x SandboxStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SandboxStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_arbe_v1_sandbox_proto_enumTypes[0].Descriptor()
+}
+
+func (SandboxStatus) Type() protoreflect.EnumType {
+	return &file_arbe_v1_sandbox_proto_enumTypes[0]
+}
+
+func (x SandboxStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SandboxStatus.Descriptor instead.
+func (SandboxStatus) EnumDescriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{0}
+}
+
+// SandboxLiveness is what a check of a sandbox found.
+type SandboxLiveness int32
+
+const (
+	SandboxLiveness_SANDBOX_LIVENESS_UNSPECIFIED SandboxLiveness = 0
+	SandboxLiveness_SANDBOX_LIVENESS_LIVE        SandboxLiveness = 1
+	SandboxLiveness_SANDBOX_LIVENESS_GONE        SandboxLiveness = 2
+	// The provider did not answer, or only another machine can reach the sandbox.
+	SandboxLiveness_SANDBOX_LIVENESS_UNKNOWN SandboxLiveness = 3
+)
+
+// Enum value maps for SandboxLiveness.
+var (
+	SandboxLiveness_name = map[int32]string{
+		0: "SANDBOX_LIVENESS_UNSPECIFIED",
+		1: "SANDBOX_LIVENESS_LIVE",
+		2: "SANDBOX_LIVENESS_GONE",
+		3: "SANDBOX_LIVENESS_UNKNOWN",
+	}
+	SandboxLiveness_value = map[string]int32{
+		"SANDBOX_LIVENESS_UNSPECIFIED": 0,
+		"SANDBOX_LIVENESS_LIVE":        1,
+		"SANDBOX_LIVENESS_GONE":        2,
+		"SANDBOX_LIVENESS_UNKNOWN":     3,
+	}
+)
+
+func (x SandboxLiveness) Enum() *SandboxLiveness {
+	p := new(SandboxLiveness)
+	*p = x
+	return p
+}
+
+func (x SandboxLiveness) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SandboxLiveness) Descriptor() protoreflect.EnumDescriptor {
+	return file_arbe_v1_sandbox_proto_enumTypes[1].Descriptor()
+}
+
+func (SandboxLiveness) Type() protoreflect.EnumType {
+	return &file_arbe_v1_sandbox_proto_enumTypes[1]
+}
+
+func (x SandboxLiveness) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SandboxLiveness.Descriptor instead.
+func (SandboxLiveness) EnumDescriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{1}
+}
+
 // Sandbox is a machine with a working tree, built from an environment.
 type Sandbox struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -30,9 +138,8 @@ type Sandbox struct {
 	HouseId       string                 `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	EnvironmentId string                 `protobuf:"bytes,3,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	// The driver that created it.
-	Provider string `protobuf:"bytes,4,opt,name=provider,proto3" json:"provider,omitempty"`
-	// "pending", "live" or "dead".
-	Status string `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
+	Provider string        `protobuf:"bytes,4,opt,name=provider,proto3" json:"provider,omitempty"`
+	Status   SandboxStatus `protobuf:"varint,5,opt,name=status,proto3,enum=arbe.v1.SandboxStatus" json:"status,omitempty"`
 	// Whether it is deleted automatically when no running thread uses it.
 	Ephemeral   bool                   `protobuf:"varint,6,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
 	CreatedAt   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
@@ -105,11 +212,11 @@ func (x *Sandbox) GetProvider() string {
 	return ""
 }
 
-func (x *Sandbox) GetStatus() string {
+func (x *Sandbox) GetStatus() SandboxStatus {
 	if x != nil {
 		return x.Status
 	}
-	return ""
+	return SandboxStatus_SANDBOX_STATUS_UNSPECIFIED
 }
 
 func (x *Sandbox) GetEphemeral() bool {
@@ -823,10 +930,9 @@ func (x *ReconcileSandboxesResponse) GetSandboxes() []*ReconciledSandbox {
 
 // ReconciledSandbox is the result of checking a sandbox.
 type ReconciledSandbox struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Sandbox *Sandbox               `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
-	// "live", "gone" or "unknown". It is unknown if the provider did not answer, or if only another machine can reach the sandbox.
-	Liveness      string `protobuf:"bytes,2,opt,name=liveness,proto3" json:"liveness,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox       *Sandbox               `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	Liveness      SandboxLiveness        `protobuf:"varint,2,opt,name=liveness,proto3,enum=arbe.v1.SandboxLiveness" json:"liveness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -868,11 +974,11 @@ func (x *ReconciledSandbox) GetSandbox() *Sandbox {
 	return nil
 }
 
-func (x *ReconciledSandbox) GetLiveness() string {
+func (x *ReconciledSandbox) GetLiveness() SandboxLiveness {
 	if x != nil {
 		return x.Liveness
 	}
-	return ""
+	return SandboxLiveness_SANDBOX_LIVENESS_UNSPECIFIED
 }
 
 type DestroySandboxRequest struct {
@@ -1663,13 +1769,13 @@ var File_arbe_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/sandbox.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x03\n" +
+	"\x15arbe/v1/sandbox.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb4\x03\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12%\n" +
 	"\x0eenvironment_id\x18\x03 \x01(\tR\renvironmentId\x12\x1a\n" +
-	"\bprovider\x18\x04 \x01(\tR\bprovider\x12\x16\n" +
-	"\x06status\x18\x05 \x01(\tR\x06status\x12\x1c\n" +
+	"\bprovider\x18\x04 \x01(\tR\bprovider\x12.\n" +
+	"\x06status\x18\x05 \x01(\x0e2\x16.arbe.v1.SandboxStatusR\x06status\x12\x1c\n" +
 	"\tephemeral\x18\x06 \x01(\bR\tephemeral\x129\n" +
 	"\n" +
 	"created_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12=\n" +
@@ -1726,10 +1832,10 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\x19ReconcileSandboxesRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"V\n" +
 	"\x1aReconcileSandboxesResponse\x128\n" +
-	"\tsandboxes\x18\x01 \x03(\v2\x1a.arbe.v1.ReconciledSandboxR\tsandboxes\"[\n" +
+	"\tsandboxes\x18\x01 \x03(\v2\x1a.arbe.v1.ReconciledSandboxR\tsandboxes\"u\n" +
 	"\x11ReconciledSandbox\x12*\n" +
-	"\asandbox\x18\x01 \x01(\v2\x10.arbe.v1.SandboxR\asandbox\x12\x1a\n" +
-	"\bliveness\x18\x02 \x01(\tR\bliveness\"L\n" +
+	"\asandbox\x18\x01 \x01(\v2\x10.arbe.v1.SandboxR\asandbox\x124\n" +
+	"\bliveness\x18\x02 \x01(\x0e2\x18.arbe.v1.SandboxLivenessR\bliveness\"L\n" +
 	"\x15DestroySandboxRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\x18\n" +
 	"\adiscard\x18\x02 \x01(\bR\adiscard\"D\n" +
@@ -1779,7 +1885,17 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\x19GetSandboxChangesResponse\x12\x14\n" +
 	"\x05patch\x18\x01 \x01(\fR\x05patch\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12\x19\n" +
-	"\bleft_out\x18\x03 \x01(\x05R\aleftOut2\xf3\x06\n" +
+	"\bleft_out\x18\x03 \x01(\x05R\aleftOut*}\n" +
+	"\rSandboxStatus\x12\x1e\n" +
+	"\x1aSANDBOX_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16SANDBOX_STATUS_PENDING\x10\x01\x12\x17\n" +
+	"\x13SANDBOX_STATUS_LIVE\x10\x02\x12\x17\n" +
+	"\x13SANDBOX_STATUS_DEAD\x10\x03*\x87\x01\n" +
+	"\x0fSandboxLiveness\x12 \n" +
+	"\x1cSANDBOX_LIVENESS_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15SANDBOX_LIVENESS_LIVE\x10\x01\x12\x19\n" +
+	"\x15SANDBOX_LIVENESS_GONE\x10\x02\x12\x1c\n" +
+	"\x18SANDBOX_LIVENESS_UNKNOWN\x10\x032\xf3\x06\n" +
 	"\x0eSandboxService\x12J\n" +
 	"\n" +
 	"GetSandbox\x12\x1a.arbe.v1.GetSandboxRequest\x1a\x1b.arbe.v1.GetSandboxResponse\"\x03\x90\x02\x01\x12S\n" +
@@ -1805,86 +1921,91 @@ func file_arbe_v1_sandbox_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_sandbox_proto_rawDescData
 }
 
+var file_arbe_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_arbe_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_arbe_v1_sandbox_proto_goTypes = []any{
-	(*Sandbox)(nil),                     // 0: arbe.v1.Sandbox
-	(*SandboxUse)(nil),                  // 1: arbe.v1.SandboxUse
-	(*GetSandboxRequest)(nil),           // 2: arbe.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),          // 3: arbe.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),        // 4: arbe.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),       // 5: arbe.v1.ListSandboxesResponse
-	(*HouseDisk)(nil),                   // 6: arbe.v1.HouseDisk
-	(*GetSandboxLogRequest)(nil),        // 7: arbe.v1.GetSandboxLogRequest
-	(*GetSandboxLogResponse)(nil),       // 8: arbe.v1.GetSandboxLogResponse
-	(*SandboxStep)(nil),                 // 9: arbe.v1.SandboxStep
-	(*ReconcileSandboxesRequest)(nil),   // 10: arbe.v1.ReconcileSandboxesRequest
-	(*ReconcileSandboxesResponse)(nil),  // 11: arbe.v1.ReconcileSandboxesResponse
-	(*ReconciledSandbox)(nil),           // 12: arbe.v1.ReconciledSandbox
-	(*DestroySandboxRequest)(nil),       // 13: arbe.v1.DestroySandboxRequest
-	(*DestroySandboxResponse)(nil),      // 14: arbe.v1.DestroySandboxResponse
-	(*ListSandboxAccountsRequest)(nil),  // 15: arbe.v1.ListSandboxAccountsRequest
-	(*ListSandboxAccountsResponse)(nil), // 16: arbe.v1.ListSandboxAccountsResponse
-	(*SandboxAccount)(nil),              // 17: arbe.v1.SandboxAccount
-	(*WakeSandboxRequest)(nil),          // 18: arbe.v1.WakeSandboxRequest
-	(*WakeSandboxResponse)(nil),         // 19: arbe.v1.WakeSandboxResponse
-	(*OpenPreviewRequest)(nil),          // 20: arbe.v1.OpenPreviewRequest
-	(*OpenPreviewResponse)(nil),         // 21: arbe.v1.OpenPreviewResponse
-	(*ReadSandboxPathRequest)(nil),      // 22: arbe.v1.ReadSandboxPathRequest
-	(*ReadSandboxPathResponse)(nil),     // 23: arbe.v1.ReadSandboxPathResponse
-	(*SandboxFile)(nil),                 // 24: arbe.v1.SandboxFile
-	(*GetSandboxChangesRequest)(nil),    // 25: arbe.v1.GetSandboxChangesRequest
-	(*GetSandboxChangesResponse)(nil),   // 26: arbe.v1.GetSandboxChangesResponse
-	(*timestamppb.Timestamp)(nil),       // 27: google.protobuf.Timestamp
-	(*NamedThread)(nil),                 // 28: arbe.v1.NamedThread
-	(*TreePart)(nil),                    // 29: arbe.v1.TreePart
+	(SandboxStatus)(0),                  // 0: arbe.v1.SandboxStatus
+	(SandboxLiveness)(0),                // 1: arbe.v1.SandboxLiveness
+	(*Sandbox)(nil),                     // 2: arbe.v1.Sandbox
+	(*SandboxUse)(nil),                  // 3: arbe.v1.SandboxUse
+	(*GetSandboxRequest)(nil),           // 4: arbe.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),          // 5: arbe.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),        // 6: arbe.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),       // 7: arbe.v1.ListSandboxesResponse
+	(*HouseDisk)(nil),                   // 8: arbe.v1.HouseDisk
+	(*GetSandboxLogRequest)(nil),        // 9: arbe.v1.GetSandboxLogRequest
+	(*GetSandboxLogResponse)(nil),       // 10: arbe.v1.GetSandboxLogResponse
+	(*SandboxStep)(nil),                 // 11: arbe.v1.SandboxStep
+	(*ReconcileSandboxesRequest)(nil),   // 12: arbe.v1.ReconcileSandboxesRequest
+	(*ReconcileSandboxesResponse)(nil),  // 13: arbe.v1.ReconcileSandboxesResponse
+	(*ReconciledSandbox)(nil),           // 14: arbe.v1.ReconciledSandbox
+	(*DestroySandboxRequest)(nil),       // 15: arbe.v1.DestroySandboxRequest
+	(*DestroySandboxResponse)(nil),      // 16: arbe.v1.DestroySandboxResponse
+	(*ListSandboxAccountsRequest)(nil),  // 17: arbe.v1.ListSandboxAccountsRequest
+	(*ListSandboxAccountsResponse)(nil), // 18: arbe.v1.ListSandboxAccountsResponse
+	(*SandboxAccount)(nil),              // 19: arbe.v1.SandboxAccount
+	(*WakeSandboxRequest)(nil),          // 20: arbe.v1.WakeSandboxRequest
+	(*WakeSandboxResponse)(nil),         // 21: arbe.v1.WakeSandboxResponse
+	(*OpenPreviewRequest)(nil),          // 22: arbe.v1.OpenPreviewRequest
+	(*OpenPreviewResponse)(nil),         // 23: arbe.v1.OpenPreviewResponse
+	(*ReadSandboxPathRequest)(nil),      // 24: arbe.v1.ReadSandboxPathRequest
+	(*ReadSandboxPathResponse)(nil),     // 25: arbe.v1.ReadSandboxPathResponse
+	(*SandboxFile)(nil),                 // 26: arbe.v1.SandboxFile
+	(*GetSandboxChangesRequest)(nil),    // 27: arbe.v1.GetSandboxChangesRequest
+	(*GetSandboxChangesResponse)(nil),   // 28: arbe.v1.GetSandboxChangesResponse
+	(*timestamppb.Timestamp)(nil),       // 29: google.protobuf.Timestamp
+	(*NamedThread)(nil),                 // 30: arbe.v1.NamedThread
+	(*TreePart)(nil),                    // 31: arbe.v1.TreePart
 }
 var file_arbe_v1_sandbox_proto_depIdxs = []int32{
-	27, // 0: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
-	27, // 1: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
-	1,  // 2: arbe.v1.Sandbox.use:type_name -> arbe.v1.SandboxUse
-	27, // 3: arbe.v1.SandboxUse.used_at:type_name -> google.protobuf.Timestamp
-	27, // 4: arbe.v1.SandboxUse.saved_at:type_name -> google.protobuf.Timestamp
-	28, // 5: arbe.v1.SandboxUse.threads:type_name -> arbe.v1.NamedThread
-	0,  // 6: arbe.v1.GetSandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
-	0,  // 7: arbe.v1.ListSandboxesResponse.sandboxes:type_name -> arbe.v1.Sandbox
-	6,  // 8: arbe.v1.ListSandboxesResponse.disk:type_name -> arbe.v1.HouseDisk
-	9,  // 9: arbe.v1.GetSandboxLogResponse.steps:type_name -> arbe.v1.SandboxStep
-	27, // 10: arbe.v1.GetSandboxLogResponse.used_at:type_name -> google.protobuf.Timestamp
-	27, // 11: arbe.v1.GetSandboxLogResponse.saved_at:type_name -> google.protobuf.Timestamp
-	29, // 12: arbe.v1.GetSandboxLogResponse.saved:type_name -> arbe.v1.TreePart
-	12, // 13: arbe.v1.ReconcileSandboxesResponse.sandboxes:type_name -> arbe.v1.ReconciledSandbox
-	0,  // 14: arbe.v1.ReconciledSandbox.sandbox:type_name -> arbe.v1.Sandbox
-	0,  // 15: arbe.v1.DestroySandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
-	17, // 16: arbe.v1.ListSandboxAccountsResponse.accounts:type_name -> arbe.v1.SandboxAccount
-	27, // 17: arbe.v1.OpenPreviewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	24, // 18: arbe.v1.ReadSandboxPathResponse.file:type_name -> arbe.v1.SandboxFile
-	24, // 19: arbe.v1.ReadSandboxPathResponse.files:type_name -> arbe.v1.SandboxFile
-	27, // 20: arbe.v1.SandboxFile.changed_at:type_name -> google.protobuf.Timestamp
-	2,  // 21: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
-	4,  // 22: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
-	7,  // 23: arbe.v1.SandboxService.GetSandboxLog:input_type -> arbe.v1.GetSandboxLogRequest
-	10, // 24: arbe.v1.SandboxService.ReconcileSandboxes:input_type -> arbe.v1.ReconcileSandboxesRequest
-	13, // 25: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
-	15, // 26: arbe.v1.SandboxService.ListSandboxAccounts:input_type -> arbe.v1.ListSandboxAccountsRequest
-	18, // 27: arbe.v1.SandboxService.WakeSandbox:input_type -> arbe.v1.WakeSandboxRequest
-	20, // 28: arbe.v1.SandboxService.OpenPreview:input_type -> arbe.v1.OpenPreviewRequest
-	22, // 29: arbe.v1.SandboxService.ReadSandboxPath:input_type -> arbe.v1.ReadSandboxPathRequest
-	25, // 30: arbe.v1.SandboxService.GetSandboxChanges:input_type -> arbe.v1.GetSandboxChangesRequest
-	3,  // 31: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
-	5,  // 32: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
-	8,  // 33: arbe.v1.SandboxService.GetSandboxLog:output_type -> arbe.v1.GetSandboxLogResponse
-	11, // 34: arbe.v1.SandboxService.ReconcileSandboxes:output_type -> arbe.v1.ReconcileSandboxesResponse
-	14, // 35: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
-	16, // 36: arbe.v1.SandboxService.ListSandboxAccounts:output_type -> arbe.v1.ListSandboxAccountsResponse
-	19, // 37: arbe.v1.SandboxService.WakeSandbox:output_type -> arbe.v1.WakeSandboxResponse
-	21, // 38: arbe.v1.SandboxService.OpenPreview:output_type -> arbe.v1.OpenPreviewResponse
-	23, // 39: arbe.v1.SandboxService.ReadSandboxPath:output_type -> arbe.v1.ReadSandboxPathResponse
-	26, // 40: arbe.v1.SandboxService.GetSandboxChanges:output_type -> arbe.v1.GetSandboxChangesResponse
-	31, // [31:41] is the sub-list for method output_type
-	21, // [21:31] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	0,  // 0: arbe.v1.Sandbox.status:type_name -> arbe.v1.SandboxStatus
+	29, // 1: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
+	29, // 2: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
+	3,  // 3: arbe.v1.Sandbox.use:type_name -> arbe.v1.SandboxUse
+	29, // 4: arbe.v1.SandboxUse.used_at:type_name -> google.protobuf.Timestamp
+	29, // 5: arbe.v1.SandboxUse.saved_at:type_name -> google.protobuf.Timestamp
+	30, // 6: arbe.v1.SandboxUse.threads:type_name -> arbe.v1.NamedThread
+	2,  // 7: arbe.v1.GetSandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
+	2,  // 8: arbe.v1.ListSandboxesResponse.sandboxes:type_name -> arbe.v1.Sandbox
+	8,  // 9: arbe.v1.ListSandboxesResponse.disk:type_name -> arbe.v1.HouseDisk
+	11, // 10: arbe.v1.GetSandboxLogResponse.steps:type_name -> arbe.v1.SandboxStep
+	29, // 11: arbe.v1.GetSandboxLogResponse.used_at:type_name -> google.protobuf.Timestamp
+	29, // 12: arbe.v1.GetSandboxLogResponse.saved_at:type_name -> google.protobuf.Timestamp
+	31, // 13: arbe.v1.GetSandboxLogResponse.saved:type_name -> arbe.v1.TreePart
+	14, // 14: arbe.v1.ReconcileSandboxesResponse.sandboxes:type_name -> arbe.v1.ReconciledSandbox
+	2,  // 15: arbe.v1.ReconciledSandbox.sandbox:type_name -> arbe.v1.Sandbox
+	1,  // 16: arbe.v1.ReconciledSandbox.liveness:type_name -> arbe.v1.SandboxLiveness
+	2,  // 17: arbe.v1.DestroySandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
+	19, // 18: arbe.v1.ListSandboxAccountsResponse.accounts:type_name -> arbe.v1.SandboxAccount
+	29, // 19: arbe.v1.OpenPreviewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	26, // 20: arbe.v1.ReadSandboxPathResponse.file:type_name -> arbe.v1.SandboxFile
+	26, // 21: arbe.v1.ReadSandboxPathResponse.files:type_name -> arbe.v1.SandboxFile
+	29, // 22: arbe.v1.SandboxFile.changed_at:type_name -> google.protobuf.Timestamp
+	4,  // 23: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
+	6,  // 24: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
+	9,  // 25: arbe.v1.SandboxService.GetSandboxLog:input_type -> arbe.v1.GetSandboxLogRequest
+	12, // 26: arbe.v1.SandboxService.ReconcileSandboxes:input_type -> arbe.v1.ReconcileSandboxesRequest
+	15, // 27: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
+	17, // 28: arbe.v1.SandboxService.ListSandboxAccounts:input_type -> arbe.v1.ListSandboxAccountsRequest
+	20, // 29: arbe.v1.SandboxService.WakeSandbox:input_type -> arbe.v1.WakeSandboxRequest
+	22, // 30: arbe.v1.SandboxService.OpenPreview:input_type -> arbe.v1.OpenPreviewRequest
+	24, // 31: arbe.v1.SandboxService.ReadSandboxPath:input_type -> arbe.v1.ReadSandboxPathRequest
+	27, // 32: arbe.v1.SandboxService.GetSandboxChanges:input_type -> arbe.v1.GetSandboxChangesRequest
+	5,  // 33: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
+	7,  // 34: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
+	10, // 35: arbe.v1.SandboxService.GetSandboxLog:output_type -> arbe.v1.GetSandboxLogResponse
+	13, // 36: arbe.v1.SandboxService.ReconcileSandboxes:output_type -> arbe.v1.ReconcileSandboxesResponse
+	16, // 37: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
+	18, // 38: arbe.v1.SandboxService.ListSandboxAccounts:output_type -> arbe.v1.ListSandboxAccountsResponse
+	21, // 39: arbe.v1.SandboxService.WakeSandbox:output_type -> arbe.v1.WakeSandboxResponse
+	23, // 40: arbe.v1.SandboxService.OpenPreview:output_type -> arbe.v1.OpenPreviewResponse
+	25, // 41: arbe.v1.SandboxService.ReadSandboxPath:output_type -> arbe.v1.ReadSandboxPathResponse
+	28, // 42: arbe.v1.SandboxService.GetSandboxChanges:output_type -> arbe.v1.GetSandboxChangesResponse
+	33, // [33:43] is the sub-list for method output_type
+	23, // [23:33] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_sandbox_proto_init() }
@@ -1899,13 +2020,14 @@ func file_arbe_v1_sandbox_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_sandbox_proto_rawDesc), len(file_arbe_v1_sandbox_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      2,
 			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_arbe_v1_sandbox_proto_goTypes,
 		DependencyIndexes: file_arbe_v1_sandbox_proto_depIdxs,
+		EnumInfos:         file_arbe_v1_sandbox_proto_enumTypes,
 		MessageInfos:      file_arbe_v1_sandbox_proto_msgTypes,
 	}.Build()
 	File_arbe_v1_sandbox_proto = out.File

@@ -24,6 +24,73 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ThreadStatus is the status of a thread. A chat is open or closed. A driven thread has one of the other statuses.
+type ThreadStatus int32
+
+const (
+	ThreadStatus_THREAD_STATUS_UNSPECIFIED ThreadStatus = 0
+	ThreadStatus_THREAD_STATUS_OPEN        ThreadStatus = 1
+	// The chat takes no messages or commands until it is reopened.
+	ThreadStatus_THREAD_STATUS_CLOSED ThreadStatus = 2
+	// Nothing has run yet.
+	ThreadStatus_THREAD_STATUS_IDLE      ThreadStatus = 3
+	ThreadStatus_THREAD_STATUS_RUNNING   ThreadStatus = 4
+	ThreadStatus_THREAD_STATUS_COMPLETED ThreadStatus = 5
+	ThreadStatus_THREAD_STATUS_FAILED    ThreadStatus = 6
+	ThreadStatus_THREAD_STATUS_CANCELLED ThreadStatus = 7
+)
+
+// Enum value maps for ThreadStatus.
+var (
+	ThreadStatus_name = map[int32]string{
+		0: "THREAD_STATUS_UNSPECIFIED",
+		1: "THREAD_STATUS_OPEN",
+		2: "THREAD_STATUS_CLOSED",
+		3: "THREAD_STATUS_IDLE",
+		4: "THREAD_STATUS_RUNNING",
+		5: "THREAD_STATUS_COMPLETED",
+		6: "THREAD_STATUS_FAILED",
+		7: "THREAD_STATUS_CANCELLED",
+	}
+	ThreadStatus_value = map[string]int32{
+		"THREAD_STATUS_UNSPECIFIED": 0,
+		"THREAD_STATUS_OPEN":        1,
+		"THREAD_STATUS_CLOSED":      2,
+		"THREAD_STATUS_IDLE":        3,
+		"THREAD_STATUS_RUNNING":     4,
+		"THREAD_STATUS_COMPLETED":   5,
+		"THREAD_STATUS_FAILED":      6,
+		"THREAD_STATUS_CANCELLED":   7,
+	}
+)
+
+func (x ThreadStatus) Enum() *ThreadStatus {
+	p := new(ThreadStatus)
+	*p = x
+	return p
+}
+
+func (x ThreadStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ThreadStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_arbe_v1_thread_proto_enumTypes[0].Descriptor()
+}
+
+func (ThreadStatus) Type() protoreflect.EnumType {
+	return &file_arbe_v1_thread_proto_enumTypes[0]
+}
+
+func (x ThreadStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ThreadStatus.Descriptor instead.
+func (ThreadStatus) EnumDescriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{0}
+}
+
 // OutputStream is standard output or standard error.
 type OutputStream int32
 
@@ -58,11 +125,11 @@ func (x OutputStream) String() string {
 }
 
 func (OutputStream) Descriptor() protoreflect.EnumDescriptor {
-	return file_arbe_v1_thread_proto_enumTypes[0].Descriptor()
+	return file_arbe_v1_thread_proto_enumTypes[1].Descriptor()
 }
 
 func (OutputStream) Type() protoreflect.EnumType {
-	return &file_arbe_v1_thread_proto_enumTypes[0]
+	return &file_arbe_v1_thread_proto_enumTypes[1]
 }
 
 func (x OutputStream) Number() protoreflect.EnumNumber {
@@ -71,7 +138,7 @@ func (x OutputStream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OutputStream.Descriptor instead.
 func (OutputStream) EnumDescriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{0}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{1}
 }
 
 // Signal is a signal for a command.
@@ -111,11 +178,11 @@ func (x Signal) String() string {
 }
 
 func (Signal) Descriptor() protoreflect.EnumDescriptor {
-	return file_arbe_v1_thread_proto_enumTypes[1].Descriptor()
+	return file_arbe_v1_thread_proto_enumTypes[2].Descriptor()
 }
 
 func (Signal) Type() protoreflect.EnumType {
-	return &file_arbe_v1_thread_proto_enumTypes[1]
+	return &file_arbe_v1_thread_proto_enumTypes[2]
 }
 
 func (x Signal) Number() protoreflect.EnumNumber {
@@ -124,7 +191,7 @@ func (x Signal) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Signal.Descriptor instead.
 func (Signal) EnumDescriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{1}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{2}
 }
 
 // Thread is a conversation.
@@ -147,10 +214,9 @@ type Thread struct {
 	// Its own environment; empty if it uses the house's default.
 	EnvironmentId string `protobuf:"bytes,9,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	// Its sandbox; empty until the first command.
-	SandboxId string   `protobuf:"bytes,10,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	Tags      []string `protobuf:"bytes,11,rep,name=tags,proto3" json:"tags,omitempty"`
-	// A chat is "open" or "closed". A driven thread is "idle", "running", "completed", "failed" or "cancelled".
-	Status string `protobuf:"bytes,12,opt,name=status,proto3" json:"status,omitempty"`
+	SandboxId string       `protobuf:"bytes,10,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Tags      []string     `protobuf:"bytes,11,rep,name=tags,proto3" json:"tags,omitempty"`
+	Status    ThreadStatus `protobuf:"varint,12,opt,name=status,proto3,enum=arbe.v1.ThreadStatus" json:"status,omitempty"`
 	// When it was pinned; unset if it is not.
 	PinnedAt  *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=pinned_at,json=pinnedAt,proto3" json:"pinned_at,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
@@ -295,11 +361,11 @@ func (x *Thread) GetTags() []string {
 	return nil
 }
 
-func (x *Thread) GetStatus() string {
+func (x *Thread) GetStatus() ThreadStatus {
 	if x != nil {
 		return x.Status
 	}
-	return ""
+	return ThreadStatus_THREAD_STATUS_UNSPECIFIED
 }
 
 func (x *Thread) GetPinnedAt() *timestamppb.Timestamp {
@@ -1274,7 +1340,7 @@ type ListThreadsRequest struct {
 	// Return only threads with this tag.
 	Tag string `protobuf:"bytes,3,opt,name=tag,proto3" json:"tag,omitempty"`
 	// Return only threads with this status.
-	Status string `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
+	Status ThreadStatus `protobuf:"varint,4,opt,name=status,proto3,enum=arbe.v1.ThreadStatus" json:"status,omitempty"`
 	// At most 200; 0 means 50.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page; empty for the first page.
@@ -1341,11 +1407,11 @@ func (x *ListThreadsRequest) GetTag() string {
 	return ""
 }
 
-func (x *ListThreadsRequest) GetStatus() string {
+func (x *ListThreadsRequest) GetStatus() ThreadStatus {
 	if x != nil {
 		return x.Status
 	}
-	return ""
+	return ThreadStatus_THREAD_STATUS_UNSPECIFIED
 }
 
 func (x *ListThreadsRequest) GetPageSize() int32 {
@@ -1446,8 +1512,8 @@ type UpdateThreadRequest struct {
 	Tags *Tags `protobuf:"bytes,4,opt,name=tags,proto3" json:"tags,omitempty"`
 	// An empty string means the house's default.
 	EnvironmentId *string `protobuf:"bytes,5,opt,name=environment_id,json=environmentId,proto3,oneof" json:"environment_id,omitempty"`
-	// Only the status of a chat can be set: to "open" or "closed".
-	Status *string `protobuf:"bytes,6,opt,name=status,proto3,oneof" json:"status,omitempty"`
+	// Only the status of a chat can be set: to THREAD_STATUS_OPEN or THREAD_STATUS_CLOSED.
+	Status *ThreadStatus `protobuf:"varint,6,opt,name=status,proto3,enum=arbe.v1.ThreadStatus,oneof" json:"status,omitempty"`
 	// The bot that answers without being mentioned. An empty string means none.
 	AnsweringAgentId *string `protobuf:"bytes,7,opt,name=answering_agent_id,json=answeringAgentId,proto3,oneof" json:"answering_agent_id,omitempty"`
 	// The etag of the version that the change was made for. If the thread has changed since then, nothing changes and the error is
@@ -1531,11 +1597,11 @@ func (x *UpdateThreadRequest) GetEnvironmentId() string {
 	return ""
 }
 
-func (x *UpdateThreadRequest) GetStatus() string {
+func (x *UpdateThreadRequest) GetStatus() ThreadStatus {
 	if x != nil && x.Status != nil {
 		return *x.Status
 	}
-	return ""
+	return ThreadStatus_THREAD_STATUS_UNSPECIFIED
 }
 
 func (x *UpdateThreadRequest) GetAnsweringAgentId() string {
@@ -2953,7 +3019,7 @@ var File_arbe_v1_thread_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
-	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\b\n" +
+	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb3\b\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x1b\n" +
@@ -2967,8 +3033,8 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\n" +
 	" \x01(\tR\tsandboxId\x12\x12\n" +
-	"\x04tags\x18\v \x03(\tR\x04tags\x12\x16\n" +
-	"\x06status\x18\f \x01(\tR\x06status\x127\n" +
+	"\x04tags\x18\v \x03(\tR\x04tags\x12-\n" +
+	"\x06status\x18\f \x01(\x0e2\x15.arbe.v1.ThreadStatusR\x06status\x127\n" +
 	"\tpinned_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\bpinnedAt\x129\n" +
 	"\n" +
 	"created_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
@@ -3059,12 +3125,12 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\x1b\n" +
 	"\tentry_ids\x18\x03 \x03(\tR\bentryIds\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x120\n" +
-	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xef\x02\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x87\x03\n" +
 	"\x12ListThreadsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x121\n" +
 	"\x10parent_thread_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18@R\x0eparentThreadId\x12\x19\n" +
-	"\x03tag\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18dR\x03tag\x12\x1f\n" +
-	"\x06status\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18\x14R\x06status\x12'\n" +
+	"\x03tag\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18dR\x03tag\x127\n" +
+	"\x06status\x18\x04 \x01(\x0e2\x15.arbe.v1.ThreadStatusB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06status\x12'\n" +
 	"\tpage_size\x18\x05 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
 	"\n" +
@@ -3074,14 +3140,15 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x06shared\x18\t \x01(\bR\x06shared\"h\n" +
 	"\x13ListThreadsResponse\x12)\n" +
 	"\athreads\x18\x01 \x03(\v2\x0f.arbe.v1.ThreadR\athreads\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xdb\x04\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xe9\x04\n" +
 	"\x13UpdateThreadRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12!\n" +
 	"\x04name\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x00R\x04name\x88\x01\x01\x12\x1b\n" +
 	"\x06pinned\x18\x03 \x01(\bH\x01R\x06pinned\x88\x01\x01\x12!\n" +
 	"\x04tags\x18\x04 \x01(\v2\r.arbe.v1.TagsR\x04tags\x123\n" +
-	"\x0eenvironment_id\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@H\x02R\renvironmentId\x88\x01\x01\x120\n" +
-	"\x06status\x18\x06 \x01(\tB\x13\xbaH\x10r\x0eR\x04openR\x06closedH\x03R\x06status\x88\x01\x01\x12q\n" +
+	"\x0eenvironment_id\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@H\x02R\renvironmentId\x88\x01\x01\x12>\n" +
+	"\x06status\x18\x06 \x01(\x0e2\x15.arbe.v1.ThreadStatusB\n" +
+	"\xbaH\a\x82\x01\x04\x18\x01\x18\x02H\x03R\x06status\x88\x01\x01\x12q\n" +
 	"\x12answering_agent_id\x18\a \x01(\tB>\xbaH;r927^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?$H\x04R\x10answeringAgentId\x88\x01\x01\x12\x1b\n" +
 	"\x04etag\x18\b \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etag\x12#\n" +
 	"\x05model\x18\t \x01(\tB\b\xbaH\x05r\x03\x18\xac\x02H\x05R\x05model\x88\x01\x01\x12#\n" +
@@ -3192,7 +3259,16 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\"\n" +
 	"\aturn_id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x06turnId\",\n" +
 	"\x11RetryTurnResponse\x12\x17\n" +
-	"\aturn_id\x18\x01 \x01(\tR\x06turnId*a\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId*\xe6\x01\n" +
+	"\fThreadStatus\x12\x1d\n" +
+	"\x19THREAD_STATUS_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12THREAD_STATUS_OPEN\x10\x01\x12\x18\n" +
+	"\x14THREAD_STATUS_CLOSED\x10\x02\x12\x16\n" +
+	"\x12THREAD_STATUS_IDLE\x10\x03\x12\x19\n" +
+	"\x15THREAD_STATUS_RUNNING\x10\x04\x12\x1b\n" +
+	"\x17THREAD_STATUS_COMPLETED\x10\x05\x12\x18\n" +
+	"\x14THREAD_STATUS_FAILED\x10\x06\x12\x1b\n" +
+	"\x17THREAD_STATUS_CANCELLED\x10\a*a\n" +
 	"\fOutputStream\x12\x1d\n" +
 	"\x19OUTPUT_STREAM_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14OUTPUT_STREAM_STDOUT\x10\x01\x12\x18\n" +
@@ -3233,115 +3309,119 @@ func file_arbe_v1_thread_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_thread_proto_rawDescData
 }
 
-var file_arbe_v1_thread_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_arbe_v1_thread_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_arbe_v1_thread_proto_goTypes = []any{
-	(OutputStream)(0),             // 0: arbe.v1.OutputStream
-	(Signal)(0),                   // 1: arbe.v1.Signal
-	(*Thread)(nil),                // 2: arbe.v1.Thread
-	(*LastRun)(nil),               // 3: arbe.v1.LastRun
-	(*LastSaid)(nil),              // 4: arbe.v1.LastSaid
-	(*Running)(nil),               // 5: arbe.v1.Running
-	(*Origin)(nil),                // 6: arbe.v1.Origin
-	(*Parent)(nil),                // 7: arbe.v1.Parent
-	(*CreateThreadRequest)(nil),   // 8: arbe.v1.CreateThreadRequest
-	(*CreateThreadResponse)(nil),  // 9: arbe.v1.CreateThreadResponse
-	(*GetThreadRequest)(nil),      // 10: arbe.v1.GetThreadRequest
-	(*GetThreadResponse)(nil),     // 11: arbe.v1.GetThreadResponse
-	(*ThreadUsage)(nil),           // 12: arbe.v1.ThreadUsage
-	(*WaitingBot)(nil),            // 13: arbe.v1.WaitingBot
-	(*ListThreadsRequest)(nil),    // 14: arbe.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),   // 15: arbe.v1.ListThreadsResponse
-	(*UpdateThreadRequest)(nil),   // 16: arbe.v1.UpdateThreadRequest
-	(*Tags)(nil),                  // 17: arbe.v1.Tags
-	(*UpdateThreadResponse)(nil),  // 18: arbe.v1.UpdateThreadResponse
-	(*DeleteThreadRequest)(nil),   // 19: arbe.v1.DeleteThreadRequest
-	(*DeleteThreadResponse)(nil),  // 20: arbe.v1.DeleteThreadResponse
-	(*ForkThreadRequest)(nil),     // 21: arbe.v1.ForkThreadRequest
-	(*ForkThreadResponse)(nil),    // 22: arbe.v1.ForkThreadResponse
-	(*RunCommandRequest)(nil),     // 23: arbe.v1.RunCommandRequest
-	(*Terminal)(nil),              // 24: arbe.v1.Terminal
-	(*TerminalSize)(nil),          // 25: arbe.v1.TerminalSize
-	(*Argv)(nil),                  // 26: arbe.v1.Argv
-	(*RunCommandResponse)(nil),    // 27: arbe.v1.RunCommandResponse
-	(*ReadOutputRequest)(nil),     // 28: arbe.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),    // 29: arbe.v1.ReadOutputResponse
-	(*OutputPiece)(nil),           // 30: arbe.v1.OutputPiece
-	(*WriteInputRequest)(nil),     // 31: arbe.v1.WriteInputRequest
-	(*WriteInputResponse)(nil),    // 32: arbe.v1.WriteInputResponse
-	(*CancelCommandRequest)(nil),  // 33: arbe.v1.CancelCommandRequest
-	(*CancelCommandResponse)(nil), // 34: arbe.v1.CancelCommandResponse
-	(*StopTurnRequest)(nil),       // 35: arbe.v1.StopTurnRequest
-	(*StopTurnResponse)(nil),      // 36: arbe.v1.StopTurnResponse
-	(*RetryTurnRequest)(nil),      // 37: arbe.v1.RetryTurnRequest
-	(*RetryTurnResponse)(nil),     // 38: arbe.v1.RetryTurnResponse
-	nil,                           // 39: arbe.v1.RunCommandRequest.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
-	(*Entry)(nil),                 // 42: arbe.v1.Entry
+	(ThreadStatus)(0),             // 0: arbe.v1.ThreadStatus
+	(OutputStream)(0),             // 1: arbe.v1.OutputStream
+	(Signal)(0),                   // 2: arbe.v1.Signal
+	(*Thread)(nil),                // 3: arbe.v1.Thread
+	(*LastRun)(nil),               // 4: arbe.v1.LastRun
+	(*LastSaid)(nil),              // 5: arbe.v1.LastSaid
+	(*Running)(nil),               // 6: arbe.v1.Running
+	(*Origin)(nil),                // 7: arbe.v1.Origin
+	(*Parent)(nil),                // 8: arbe.v1.Parent
+	(*CreateThreadRequest)(nil),   // 9: arbe.v1.CreateThreadRequest
+	(*CreateThreadResponse)(nil),  // 10: arbe.v1.CreateThreadResponse
+	(*GetThreadRequest)(nil),      // 11: arbe.v1.GetThreadRequest
+	(*GetThreadResponse)(nil),     // 12: arbe.v1.GetThreadResponse
+	(*ThreadUsage)(nil),           // 13: arbe.v1.ThreadUsage
+	(*WaitingBot)(nil),            // 14: arbe.v1.WaitingBot
+	(*ListThreadsRequest)(nil),    // 15: arbe.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),   // 16: arbe.v1.ListThreadsResponse
+	(*UpdateThreadRequest)(nil),   // 17: arbe.v1.UpdateThreadRequest
+	(*Tags)(nil),                  // 18: arbe.v1.Tags
+	(*UpdateThreadResponse)(nil),  // 19: arbe.v1.UpdateThreadResponse
+	(*DeleteThreadRequest)(nil),   // 20: arbe.v1.DeleteThreadRequest
+	(*DeleteThreadResponse)(nil),  // 21: arbe.v1.DeleteThreadResponse
+	(*ForkThreadRequest)(nil),     // 22: arbe.v1.ForkThreadRequest
+	(*ForkThreadResponse)(nil),    // 23: arbe.v1.ForkThreadResponse
+	(*RunCommandRequest)(nil),     // 24: arbe.v1.RunCommandRequest
+	(*Terminal)(nil),              // 25: arbe.v1.Terminal
+	(*TerminalSize)(nil),          // 26: arbe.v1.TerminalSize
+	(*Argv)(nil),                  // 27: arbe.v1.Argv
+	(*RunCommandResponse)(nil),    // 28: arbe.v1.RunCommandResponse
+	(*ReadOutputRequest)(nil),     // 29: arbe.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),    // 30: arbe.v1.ReadOutputResponse
+	(*OutputPiece)(nil),           // 31: arbe.v1.OutputPiece
+	(*WriteInputRequest)(nil),     // 32: arbe.v1.WriteInputRequest
+	(*WriteInputResponse)(nil),    // 33: arbe.v1.WriteInputResponse
+	(*CancelCommandRequest)(nil),  // 34: arbe.v1.CancelCommandRequest
+	(*CancelCommandResponse)(nil), // 35: arbe.v1.CancelCommandResponse
+	(*StopTurnRequest)(nil),       // 36: arbe.v1.StopTurnRequest
+	(*StopTurnResponse)(nil),      // 37: arbe.v1.StopTurnResponse
+	(*RetryTurnRequest)(nil),      // 38: arbe.v1.RetryTurnRequest
+	(*RetryTurnResponse)(nil),     // 39: arbe.v1.RetryTurnResponse
+	nil,                           // 40: arbe.v1.RunCommandRequest.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
+	(*Entry)(nil),                 // 43: arbe.v1.Entry
 }
 var file_arbe_v1_thread_proto_depIdxs = []int32{
-	7,  // 0: arbe.v1.Thread.parent:type_name -> arbe.v1.Parent
-	40, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
-	40, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
-	40, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
-	40, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
-	6,  // 5: arbe.v1.Thread.forked_from:type_name -> arbe.v1.Origin
-	4,  // 6: arbe.v1.Thread.last_said:type_name -> arbe.v1.LastSaid
-	5,  // 7: arbe.v1.Thread.running:type_name -> arbe.v1.Running
-	3,  // 8: arbe.v1.Thread.last_run:type_name -> arbe.v1.LastRun
-	40, // 9: arbe.v1.LastRun.started_at:type_name -> google.protobuf.Timestamp
-	40, // 10: arbe.v1.LastRun.finished_at:type_name -> google.protobuf.Timestamp
-	40, // 11: arbe.v1.LastRun.heartbeat_at:type_name -> google.protobuf.Timestamp
-	40, // 12: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
-	2,  // 13: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
-	2,  // 14: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
-	13, // 15: arbe.v1.GetThreadResponse.waiting:type_name -> arbe.v1.WaitingBot
-	12, // 16: arbe.v1.GetThreadResponse.used:type_name -> arbe.v1.ThreadUsage
-	40, // 17: arbe.v1.WaitingBot.until:type_name -> google.protobuf.Timestamp
-	2,  // 18: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
-	17, // 19: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
-	2,  // 20: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
-	2,  // 21: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
-	26, // 22: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
-	41, // 23: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
-	24, // 24: arbe.v1.RunCommandRequest.terminal:type_name -> arbe.v1.Terminal
-	39, // 25: arbe.v1.RunCommandRequest.env:type_name -> arbe.v1.RunCommandRequest.EnvEntry
-	25, // 26: arbe.v1.Terminal.size:type_name -> arbe.v1.TerminalSize
-	42, // 27: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
-	30, // 28: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
-	0,  // 29: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
-	25, // 30: arbe.v1.WriteInputRequest.size:type_name -> arbe.v1.TerminalSize
-	1,  // 31: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
-	8,  // 32: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
-	10, // 33: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
-	14, // 34: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
-	16, // 35: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
-	19, // 36: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
-	21, // 37: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
-	23, // 38: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
-	28, // 39: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
-	31, // 40: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
-	33, // 41: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
-	35, // 42: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
-	37, // 43: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
-	9,  // 44: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
-	11, // 45: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
-	15, // 46: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
-	18, // 47: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
-	20, // 48: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
-	22, // 49: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
-	27, // 50: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
-	29, // 51: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
-	32, // 52: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
-	34, // 53: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
-	36, // 54: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
-	38, // 55: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
-	44, // [44:56] is the sub-list for method output_type
-	32, // [32:44] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	8,  // 0: arbe.v1.Thread.parent:type_name -> arbe.v1.Parent
+	0,  // 1: arbe.v1.Thread.status:type_name -> arbe.v1.ThreadStatus
+	41, // 2: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
+	41, // 3: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
+	41, // 4: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
+	41, // 5: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
+	7,  // 6: arbe.v1.Thread.forked_from:type_name -> arbe.v1.Origin
+	5,  // 7: arbe.v1.Thread.last_said:type_name -> arbe.v1.LastSaid
+	6,  // 8: arbe.v1.Thread.running:type_name -> arbe.v1.Running
+	4,  // 9: arbe.v1.Thread.last_run:type_name -> arbe.v1.LastRun
+	41, // 10: arbe.v1.LastRun.started_at:type_name -> google.protobuf.Timestamp
+	41, // 11: arbe.v1.LastRun.finished_at:type_name -> google.protobuf.Timestamp
+	41, // 12: arbe.v1.LastRun.heartbeat_at:type_name -> google.protobuf.Timestamp
+	41, // 13: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
+	3,  // 14: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
+	3,  // 15: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
+	14, // 16: arbe.v1.GetThreadResponse.waiting:type_name -> arbe.v1.WaitingBot
+	13, // 17: arbe.v1.GetThreadResponse.used:type_name -> arbe.v1.ThreadUsage
+	41, // 18: arbe.v1.WaitingBot.until:type_name -> google.protobuf.Timestamp
+	0,  // 19: arbe.v1.ListThreadsRequest.status:type_name -> arbe.v1.ThreadStatus
+	3,  // 20: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
+	18, // 21: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
+	0,  // 22: arbe.v1.UpdateThreadRequest.status:type_name -> arbe.v1.ThreadStatus
+	3,  // 23: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
+	3,  // 24: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
+	27, // 25: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
+	42, // 26: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
+	25, // 27: arbe.v1.RunCommandRequest.terminal:type_name -> arbe.v1.Terminal
+	40, // 28: arbe.v1.RunCommandRequest.env:type_name -> arbe.v1.RunCommandRequest.EnvEntry
+	26, // 29: arbe.v1.Terminal.size:type_name -> arbe.v1.TerminalSize
+	43, // 30: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
+	31, // 31: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
+	1,  // 32: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
+	26, // 33: arbe.v1.WriteInputRequest.size:type_name -> arbe.v1.TerminalSize
+	2,  // 34: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
+	9,  // 35: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
+	11, // 36: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
+	15, // 37: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
+	17, // 38: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
+	20, // 39: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
+	22, // 40: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
+	24, // 41: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
+	29, // 42: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
+	32, // 43: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
+	34, // 44: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
+	36, // 45: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
+	38, // 46: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
+	10, // 47: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
+	12, // 48: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
+	16, // 49: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
+	19, // 50: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
+	21, // 51: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
+	23, // 52: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
+	28, // 53: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
+	30, // 54: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
+	33, // 55: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
+	35, // 56: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
+	37, // 57: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
+	39, // 58: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
+	47, // [47:59] is the sub-list for method output_type
+	35, // [35:47] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_thread_proto_init() }
@@ -3360,7 +3440,7 @@ func file_arbe_v1_thread_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_thread_proto_rawDesc), len(file_arbe_v1_thread_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,

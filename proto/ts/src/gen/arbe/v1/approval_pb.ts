@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/approval.proto.
  */
 export const file_arbe_v1_approval: GenFile = /*@__PURE__*/
-  fileDesc("ChZhcmJlL3YxL2FwcHJvdmFsLnByb3RvEgdhcmJlLnYxIsADCghBcHByb3ZhbBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIRCgl0aHJlYWRfaWQYAyABKAkSDwoHdHVybl9pZBgEIAEoCRIQCghhZ2VudF9pZBgFIAEoCRIPCgdjYWxsX2lkGAYgASgJEgwKBHRvb2wYByABKAkSEQoJYXJndW1lbnRzGAggASgJEg0KBXN0YXRlGAkgASgJEiwKCGFza2VkX2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIcChRhbnN3ZXJlZF9ieV9hZ2VudF9pZBgMIAEoCRIYChBhbnN3ZXJlZF9ieV9uYW1lGA0gASgJEi8KC2Fuc3dlcmVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZyZWFzb24YDyABKAkSEgoKYWdlbnRfbmFtZRgQIAEoCRITCgt0aHJlYWRfbmFtZRgRIAEoCRINCgVlcG9jaBgSIAEoAxIQCghxdWVzdGlvbhgTIAEoCCKMAQoUTGlzdEFwcHJvdmFsc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCgl0aHJlYWRfaWQYAiABKAlCB7pIBHICGEASHQoJcGFnZV9zaXplGAMgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBCABKAlCCLpIBXIDGIAEIlYKFUxpc3RBcHByb3ZhbHNSZXNwb25zZRIkCglhcHByb3ZhbHMYASADKAsyES5hcmJlLnYxLkFwcHJvdmFsEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJIChJHZXRBcHByb3ZhbFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIVCgJpZBgCIAEoCUIJukgGcgQQARhAIjoKE0dldEFwcHJvdmFsUmVzcG9uc2USIwoIYXBwcm92YWwYASABKAsyES5hcmJlLnYxLkFwcHJvdmFsIpUBChVBbnN3ZXJBcHByb3ZhbFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFQoCaWQYAiABKAlCCbpIBnIEEAEYQBItCgd2ZXJkaWN0GAMgASgOMhAuYXJiZS52MS5WZXJkaWN0Qgq6SAeCAQQYARgCEhgKBnJlYXNvbhgEIAEoCUIIukgFcgMY0A8iPQoWQW5zd2VyQXBwcm92YWxSZXNwb25zZRIjCghhcHByb3ZhbBgBIAEoCzIRLmFyYmUudjEuQXBwcm92YWwqSQoHVmVyZGljdBIXChNWRVJESUNUX1VOU1BFQ0lGSUVEEAASEwoPVkVSRElDVF9BUFBST1ZFEAESEAoMVkVSRElDVF9ERU5ZEAIyiAIKD0FwcHJvdmFsU2VydmljZRJTCg1MaXN0QXBwcm92YWxzEh0uYXJiZS52MS5MaXN0QXBwcm92YWxzUmVxdWVzdBoeLmFyYmUudjEuTGlzdEFwcHJvdmFsc1Jlc3BvbnNlIgOQAgESTQoLR2V0QXBwcm92YWwSGy5hcmJlLnYxLkdldEFwcHJvdmFsUmVxdWVzdBocLmFyYmUudjEuR2V0QXBwcm92YWxSZXNwb25zZSIDkAIBElEKDkFuc3dlckFwcHJvdmFsEh4uYXJiZS52MS5BbnN3ZXJBcHByb3ZhbFJlcXVlc3QaHy5hcmJlLnYxLkFuc3dlckFwcHJvdmFsUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChZhcmJlL3YxL2FwcHJvdmFsLnByb3RvEgdhcmJlLnYxItgDCghBcHByb3ZhbBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIRCgl0aHJlYWRfaWQYAyABKAkSDwoHdHVybl9pZBgEIAEoCRIQCghhZ2VudF9pZBgFIAEoCRIPCgdjYWxsX2lkGAYgASgJEgwKBHRvb2wYByABKAkSEQoJYXJndW1lbnRzGAggASgJEiUKBXN0YXRlGAkgASgOMhYuYXJiZS52MS5BcHByb3ZhbFN0YXRlEiwKCGFza2VkX2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIcChRhbnN3ZXJlZF9ieV9hZ2VudF9pZBgMIAEoCRIYChBhbnN3ZXJlZF9ieV9uYW1lGA0gASgJEi8KC2Fuc3dlcmVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZyZWFzb24YDyABKAkSEgoKYWdlbnRfbmFtZRgQIAEoCRITCgt0aHJlYWRfbmFtZRgRIAEoCRINCgVlcG9jaBgSIAEoAxIQCghxdWVzdGlvbhgTIAEoCCKMAQoUTGlzdEFwcHJvdmFsc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCgl0aHJlYWRfaWQYAiABKAlCB7pIBHICGEASHQoJcGFnZV9zaXplGAMgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBCABKAlCCLpIBXIDGIAEIlYKFUxpc3RBcHByb3ZhbHNSZXNwb25zZRIkCglhcHByb3ZhbHMYASADKAsyES5hcmJlLnYxLkFwcHJvdmFsEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJIChJHZXRBcHByb3ZhbFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIVCgJpZBgCIAEoCUIJukgGcgQQARhAIjoKE0dldEFwcHJvdmFsUmVzcG9uc2USIwoIYXBwcm92YWwYASABKAsyES5hcmJlLnYxLkFwcHJvdmFsIpUBChVBbnN3ZXJBcHByb3ZhbFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFQoCaWQYAiABKAlCCbpIBnIEEAEYQBItCgd2ZXJkaWN0GAMgASgOMhAuYXJiZS52MS5WZXJkaWN0Qgq6SAeCAQQYARgCEhgKBnJlYXNvbhgEIAEoCUIIukgFcgMY0A8iPQoWQW5zd2VyQXBwcm92YWxSZXNwb25zZRIjCghhcHByb3ZhbBgBIAEoCzIRLmFyYmUudjEuQXBwcm92YWwqugEKDUFwcHJvdmFsU3RhdGUSHgoaQVBQUk9WQUxfU1RBVEVfVU5TUEVDSUZJRUQQABIXChNBUFBST1ZBTF9TVEFURV9PUEVOEAESGwoXQVBQUk9WQUxfU1RBVEVfQVBQUk9WRUQQAhIZChVBUFBST1ZBTF9TVEFURV9ERU5JRUQQAxIaChZBUFBST1ZBTF9TVEFURV9FWFBJUkVEEAQSHAoYQVBQUk9WQUxfU1RBVEVfV0lUSERSQVdOEAUqSQoHVmVyZGljdBIXChNWRVJESUNUX1VOU1BFQ0lGSUVEEAASEwoPVkVSRElDVF9BUFBST1ZFEAESEAoMVkVSRElDVF9ERU5ZEAIyiAIKD0FwcHJvdmFsU2VydmljZRJTCg1MaXN0QXBwcm92YWxzEh0uYXJiZS52MS5MaXN0QXBwcm92YWxzUmVxdWVzdBoeLmFyYmUudjEuTGlzdEFwcHJvdmFsc1Jlc3BvbnNlIgOQAgESTQoLR2V0QXBwcm92YWwSGy5hcmJlLnYxLkdldEFwcHJvdmFsUmVxdWVzdBocLmFyYmUudjEuR2V0QXBwcm92YWxSZXNwb25zZSIDkAIBElEKDkFuc3dlckFwcHJvdmFsEh4uYXJiZS52MS5BbnN3ZXJBcHByb3ZhbFJlcXVlc3QaHy5hcmJlLnYxLkFuc3dlckFwcHJvdmFsUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Approval is a request for a person's approval of one tool call.
@@ -68,11 +68,9 @@ export type Approval = Message<"arbe.v1.Approval"> & {
   arguments: string;
 
   /**
-   * "open", "approved", "denied", "expired" (nobody answered in time) or "withdrawn" (its turn or run ended).
-   *
-   * @generated from field: string state = 9;
+   * @generated from field: arbe.v1.ApprovalState state = 9;
    */
-  state: string;
+  state: ApprovalState;
 
   /**
    * @generated from field: google.protobuf.Timestamp asked_at = 10;
@@ -299,6 +297,53 @@ export const AnswerApprovalResponseSchema: GenMessage<AnswerApprovalResponse> = 
   messageDesc(file_arbe_v1_approval, 6);
 
 /**
+ * ApprovalState is the state of an approval.
+ *
+ * @generated from enum arbe.v1.ApprovalState
+ */
+export enum ApprovalState {
+  /**
+   * @generated from enum value: APPROVAL_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: APPROVAL_STATE_OPEN = 1;
+   */
+  OPEN = 1,
+
+  /**
+   * @generated from enum value: APPROVAL_STATE_APPROVED = 2;
+   */
+  APPROVED = 2,
+
+  /**
+   * @generated from enum value: APPROVAL_STATE_DENIED = 3;
+   */
+  DENIED = 3,
+
+  /**
+   * Nobody answered in time.
+   *
+   * @generated from enum value: APPROVAL_STATE_EXPIRED = 4;
+   */
+  EXPIRED = 4,
+
+  /**
+   * Its turn or run ended.
+   *
+   * @generated from enum value: APPROVAL_STATE_WITHDRAWN = 5;
+   */
+  WITHDRAWN = 5,
+}
+
+/**
+ * Describes the enum arbe.v1.ApprovalState.
+ */
+export const ApprovalStateSchema: GenEnum<ApprovalState> = /*@__PURE__*/
+  enumDesc(file_arbe_v1_approval, 0);
+
+/**
  * Verdict is the answer to a request.
  *
  * @generated from enum arbe.v1.Verdict
@@ -324,7 +369,7 @@ export enum Verdict {
  * Describes the enum arbe.v1.Verdict.
  */
 export const VerdictSchema: GenEnum<Verdict> = /*@__PURE__*/
-  enumDesc(file_arbe_v1_approval, 0);
+  enumDesc(file_arbe_v1_approval, 1);
 
 /**
  * ApprovalService manages approvals. A bot may need a person's approval to use a tool. It then requests approval and waits for

@@ -2,11 +2,11 @@
 // @generated from file arbe/v1/run.proto (package arbe.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Attachment, Entry, TurnUsage } from "./payload_pb.js";
 import { file_arbe_v1_payload } from "./payload_pb.js";
-import type { Thread } from "./thread_pb.js";
+import type { Thread, ThreadStatus } from "./thread_pb.js";
 import { file_arbe_v1_thread } from "./thread_pb.js";
 import { file_buf_validate_validate } from "../../buf/validate/validate_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/run.proto.
  */
 export const file_arbe_v1_run: GenFile = /*@__PURE__*/
-  fileDesc("ChFhcmJlL3YxL3J1bi5wcm90bxIHYXJiZS52MSLZAgoDUnVuEhEKCXRocmVhZF9pZBgBIAEoCRINCgVlcG9jaBgCIAEoAxIOCgZzdGF0dXMYAyABKAkSLgoKc3RhcnRlZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLZmluaXNoZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWZhaWx1cmVfcGhhc2UYBiABKAkSDQoFZXJyb3IYByABKAkSDAoEbmV4dBgIIAEoCRISCgpsYXN0X2xpbmVzGAkgASgJEg4KBnJlc3VsdBgKIAEoCRIhCgV1c2FnZRgLIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhkKEXBhdGNoX2FydGlmYWN0X2lkGAwgASgJEhkKEWJyYW5jaF9yZXBvc2l0b3J5GA0gASgJEg4KBnBvbGljeRgOIAEoCSLKAQoPRGVsZWdhdGVSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASIQoQcGFyZW50X3RocmVhZF9pZBgCIAEoCUIHukgEcgIYQBIMCgR0YXNrGAMgASgJEhYKBWFnZW50GAQgASgJQge6SARyAhhkEh8KDmVudmlyb25tZW50X2lkGAUgASgJQge6SARyAhhAEhgKB3NhbmRib3gYBiABKAlCB7pIBHICGEASFgoEb25jZRgHIAEoCUIIukgFcgMYyAEiMwoQRGVsZWdhdGVSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCKIAQoPTGlzdFJ1bnNSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhoKBWxpbWl0GAIgASgFQgsYAbpIBhoEGGQoABIdCglwYWdlX3NpemUYAyABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgEIAEoCUIIukgFcgMYgAQifAoQTGlzdFJ1bnNSZXNwb25zZRIaCgRydW5zGAEgAygLMgwuYXJiZS52MS5SdW4SGAoQdHJlZV9jb3N0X21pY3JvcxgCIAEoAxIZChF0cmVlX2Nvc3RfdW5rbm93bhgDIAEoCBIXCg9uZXh0X3BhZ2VfdG9rZW4YBCABKAkimQEKEkNvbnRpbnVlUnVuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBINCgVmcmVzaBgCIAEoCBIWCgVhZ2VudBgDIAEoCUIHukgEcgIYZBIMCgR0YXNrGAQgASgJEhgKB3NhbmRib3gYBSABKAlCB7pIBHICGEASFgoEb25jZRgGIAEoCUIIukgFcgMYyAEiNwoTQ29udGludWVSdW5SZXNwb25zZRINCgVlcG9jaBgBIAEoAxIRCgl0aHJlYWRfaWQYAiABKAkiMAoQQ2FuY2VsUnVuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQCIkChFDYW5jZWxSdW5SZXNwb25zZRIPCgdzdG9wcGVkGAEgASgIIvkBCg1RdWV1ZWRNZXNzYWdlEhAKCGVudHJ5X2lkGAEgASgJEhcKD2F1dGhvcl9hZ2VudF9pZBgCIAEoCRILCgNzZXEYAyABKAMSKwoHc2FpZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEdGV4dBgFIAEoCRIPCgdjbGlwcGVkGAYgASgIEigKC2F0dGFjaG1lbnRzGAcgAygLMhMuYXJiZS52MS5BdHRhY2htZW50Eg8KB3ZlcnNpb24YCCABKAMSGgoSZWRpdGVkX2J5X2FnZW50X2lkGAkgASgJEg0KBXF1ZXVlGAogASgIIjAKEExpc3RRdWV1ZVJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiXAoRTGlzdFF1ZXVlUmVzcG9uc2USKAoIbWVzc2FnZXMYASADKAsyFi5hcmJlLnYxLlF1ZXVlZE1lc3NhZ2USDQoFdG90YWwYAiABKAUSDgoGc3RlZXJzGAMgASgIItECChJDaGFuZ2VRdWV1ZVJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASHAoIZW50cnlfaWQYAiABKAlCCrpIB3IFEAEYyAESGAoHdmVyc2lvbhgDIAEoA0IHukgEIgIoABIWCgRvbmNlGAQgASgJQgi6SAVyAxjIARIOCgRlZGl0GAUgASgJSAASMAoEbW92ZRgGIAEoCzIgLmFyYmUudjEuQ2hhbmdlUXVldWVSZXF1ZXN0Lk1vdmVIABI0CgZjYW5jZWwYByABKAsyIi5hcmJlLnYxLkNoYW5nZVF1ZXVlUmVxdWVzdC5DYW5jZWxIABIPCgVxdWV1ZRgIIAEoCEgAGikKBE1vdmUSIQoPYmVmb3JlX2VudHJ5X2lkGAEgASgJQgi6SAVyAxjIARoICgZDYW5jZWxCDwoGY2hhbmdlEgW6SAIIASJOChNDaGFuZ2VRdWV1ZVJlc3BvbnNlEigKCG1lc3NhZ2VzGAEgAygLMhYuYXJiZS52MS5RdWV1ZWRNZXNzYWdlEg0KBXRvdGFsGAIgASgFIksKE0FwcGx5Q2hhbmdlc1JlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFgoFZXBvY2gYAiABKANCB7pIBCICKAAiSgoUQXBwbHlDaGFuZ2VzUmVzcG9uc2USEQoJdGhyZWFkX2lkGAEgASgJEh8KB2NvbW1hbmQYAiABKAsyDi5hcmJlLnYxLkVudHJ5ImEKEU9wZW5CcmFuY2hSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhYKBWVwb2NoGAIgASgDQge6SAQiAigAEhYKBG5hbWUYAyABKAlCCLpIBXIDGJYBImUKEk9wZW5CcmFuY2hSZXNwb25zZRIRCgl0aHJlYWRfaWQYASABKAkSHwoHY29tbWFuZBgCIAEoCzIOLmFyYmUudjEuRW50cnkSDgoGYnJhbmNoGAMgASgJEgsKA3VybBgEIAEoCSJHChZSZWNvbmNpbGVUaHJlYWRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEg8KB2RyeV9ydW4YAiABKAgiQwoXUmVjb25jaWxlVGhyZWFkUmVzcG9uc2USDAoEZnJvbRgBIAEoCRIKCgJ0bxgCIAEoCRIOCgZyZWFzb24YAyABKAkyngUKClJ1blNlcnZpY2USPwoIRGVsZWdhdGUSGC5hcmJlLnYxLkRlbGVnYXRlUmVxdWVzdBoZLmFyYmUudjEuRGVsZWdhdGVSZXNwb25zZRJECghMaXN0UnVucxIYLmFyYmUudjEuTGlzdFJ1bnNSZXF1ZXN0GhkuYXJiZS52MS5MaXN0UnVuc1Jlc3BvbnNlIgOQAgESSAoLQ29udGludWVSdW4SGy5hcmJlLnYxLkNvbnRpbnVlUnVuUmVxdWVzdBocLmFyYmUudjEuQ29udGludWVSdW5SZXNwb25zZRJCCglDYW5jZWxSdW4SGS5hcmJlLnYxLkNhbmNlbFJ1blJlcXVlc3QaGi5hcmJlLnYxLkNhbmNlbFJ1blJlc3BvbnNlEkcKCUxpc3RRdWV1ZRIZLmFyYmUudjEuTGlzdFF1ZXVlUmVxdWVzdBoaLmFyYmUudjEuTGlzdFF1ZXVlUmVzcG9uc2UiA5ACARJICgtDaGFuZ2VRdWV1ZRIbLmFyYmUudjEuQ2hhbmdlUXVldWVSZXF1ZXN0GhwuYXJiZS52MS5DaGFuZ2VRdWV1ZVJlc3BvbnNlEksKDEFwcGx5Q2hhbmdlcxIcLmFyYmUudjEuQXBwbHlDaGFuZ2VzUmVxdWVzdBodLmFyYmUudjEuQXBwbHlDaGFuZ2VzUmVzcG9uc2USRQoKT3BlbkJyYW5jaBIaLmFyYmUudjEuT3BlbkJyYW5jaFJlcXVlc3QaGy5hcmJlLnYxLk9wZW5CcmFuY2hSZXNwb25zZRJUCg9SZWNvbmNpbGVUaHJlYWQSHy5hcmJlLnYxLlJlY29uY2lsZVRocmVhZFJlcXVlc3QaIC5hcmJlLnYxLlJlY29uY2lsZVRocmVhZFJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_payload, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChFhcmJlL3YxL3J1bi5wcm90bxIHYXJiZS52MSKEAwoDUnVuEhEKCXRocmVhZF9pZBgBIAEoCRINCgVlcG9jaBgCIAEoAxIiCgZzdGF0dXMYAyABKA4yEi5hcmJlLnYxLlJ1blN0YXR1cxIuCgpzdGFydGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtmaW5pc2hlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoNZmFpbHVyZV9waGFzZRgGIAEoDjIVLmFyYmUudjEuRmFpbHVyZVBoYXNlEg0KBWVycm9yGAcgASgJEgwKBG5leHQYCCABKAkSEgoKbGFzdF9saW5lcxgJIAEoCRIOCgZyZXN1bHQYCiABKAkSIQoFdXNhZ2UYCyABKAsyEi5hcmJlLnYxLlR1cm5Vc2FnZRIZChFwYXRjaF9hcnRpZmFjdF9pZBgMIAEoCRIZChFicmFuY2hfcmVwb3NpdG9yeRgNIAEoCRIOCgZwb2xpY3kYDiABKAkiygEKD0RlbGVnYXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEiEKEHBhcmVudF90aHJlYWRfaWQYAiABKAlCB7pIBHICGEASDAoEdGFzaxgDIAEoCRIWCgVhZ2VudBgEIAEoCUIHukgEcgIYZBIfCg5lbnZpcm9ubWVudF9pZBgFIAEoCUIHukgEcgIYQBIYCgdzYW5kYm94GAYgASgJQge6SARyAhhAEhYKBG9uY2UYByABKAlCCLpIBXIDGMgBIjMKEERlbGVnYXRlUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiiAEKD0xpc3RSdW5zUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIaCgVsaW1pdBgCIAEoBUILGAG6SAYaBBhkKAASHQoJcGFnZV9zaXplGAMgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBCABKAlCCLpIBXIDGIAEInwKEExpc3RSdW5zUmVzcG9uc2USGgoEcnVucxgBIAMoCzIMLmFyYmUudjEuUnVuEhgKEHRyZWVfY29zdF9taWNyb3MYAiABKAMSGQoRdHJlZV9jb3N0X3Vua25vd24YAyABKAgSFwoPbmV4dF9wYWdlX3Rva2VuGAQgASgJIpkBChJDb250aW51ZVJ1blJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASDQoFZnJlc2gYAiABKAgSFgoFYWdlbnQYAyABKAlCB7pIBHICGGQSDAoEdGFzaxgEIAEoCRIYCgdzYW5kYm94GAUgASgJQge6SARyAhhAEhYKBG9uY2UYBiABKAlCCLpIBXIDGMgBIjcKE0NvbnRpbnVlUnVuUmVzcG9uc2USDQoFZXBvY2gYASABKAMSEQoJdGhyZWFkX2lkGAIgASgJIjAKEENhbmNlbFJ1blJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiJAoRQ2FuY2VsUnVuUmVzcG9uc2USDwoHc3RvcHBlZBgBIAEoCCL5AQoNUXVldWVkTWVzc2FnZRIQCghlbnRyeV9pZBgBIAEoCRIXCg9hdXRob3JfYWdlbnRfaWQYAiABKAkSCwoDc2VxGAMgASgDEisKB3NhaWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBHRleHQYBSABKAkSDwoHY2xpcHBlZBgGIAEoCBIoCgthdHRhY2htZW50cxgHIAMoCzITLmFyYmUudjEuQXR0YWNobWVudBIPCgd2ZXJzaW9uGAggASgDEhoKEmVkaXRlZF9ieV9hZ2VudF9pZBgJIAEoCRINCgVxdWV1ZRgKIAEoCCIwChBMaXN0UXVldWVSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAIlwKEUxpc3RRdWV1ZVJlc3BvbnNlEigKCG1lc3NhZ2VzGAEgAygLMhYuYXJiZS52MS5RdWV1ZWRNZXNzYWdlEg0KBXRvdGFsGAIgASgFEg4KBnN0ZWVycxgDIAEoCCLRAgoSQ2hhbmdlUXVldWVSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhwKCGVudHJ5X2lkGAIgASgJQgq6SAdyBRABGMgBEhgKB3ZlcnNpb24YAyABKANCB7pIBCICKAASFgoEb25jZRgEIAEoCUIIukgFcgMYyAESDgoEZWRpdBgFIAEoCUgAEjAKBG1vdmUYBiABKAsyIC5hcmJlLnYxLkNoYW5nZVF1ZXVlUmVxdWVzdC5Nb3ZlSAASNAoGY2FuY2VsGAcgASgLMiIuYXJiZS52MS5DaGFuZ2VRdWV1ZVJlcXVlc3QuQ2FuY2VsSAASDwoFcXVldWUYCCABKAhIABopCgRNb3ZlEiEKD2JlZm9yZV9lbnRyeV9pZBgBIAEoCUIIukgFcgMYyAEaCAoGQ2FuY2VsQg8KBmNoYW5nZRIFukgCCAEiTgoTQ2hhbmdlUXVldWVSZXNwb25zZRIoCghtZXNzYWdlcxgBIAMoCzIWLmFyYmUudjEuUXVldWVkTWVzc2FnZRINCgV0b3RhbBgCIAEoBSJLChNBcHBseUNoYW5nZXNSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhYKBWVwb2NoGAIgASgDQge6SAQiAigAIkoKFEFwcGx5Q2hhbmdlc1Jlc3BvbnNlEhEKCXRocmVhZF9pZBgBIAEoCRIfCgdjb21tYW5kGAIgASgLMg4uYXJiZS52MS5FbnRyeSJhChFPcGVuQnJhbmNoUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgVlcG9jaBgCIAEoA0IHukgEIgIoABIWCgRuYW1lGAMgASgJQgi6SAVyAxiWASJlChJPcGVuQnJhbmNoUmVzcG9uc2USEQoJdGhyZWFkX2lkGAEgASgJEh8KB2NvbW1hbmQYAiABKAsyDi5hcmJlLnYxLkVudHJ5Eg4KBmJyYW5jaBgDIAEoCRILCgN1cmwYBCABKAkiRwoWUmVjb25jaWxlVGhyZWFkUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIPCgdkcnlfcnVuGAIgASgIInEKF1JlY29uY2lsZVRocmVhZFJlc3BvbnNlEiMKBGZyb20YASABKA4yFS5hcmJlLnYxLlRocmVhZFN0YXR1cxIhCgJ0bxgCIAEoDjIVLmFyYmUudjEuVGhyZWFkU3RhdHVzEg4KBnJlYXNvbhgDIAEoCSqKAQoJUnVuU3RhdHVzEhoKFlJVTl9TVEFUVVNfVU5TUEVDSUZJRUQQABIWChJSVU5fU1RBVFVTX1JVTk5JTkcQARIYChRSVU5fU1RBVFVTX0NPTVBMRVRFRBACEhUKEVJVTl9TVEFUVVNfRkFJTEVEEAMSGAoUUlVOX1NUQVRVU19DQU5DRUxMRUQQBCqqAQoMRmFpbHVyZVBoYXNlEh0KGUZBSUxVUkVfUEhBU0VfVU5TUEVDSUZJRUQQABIaChZGQUlMVVJFX1BIQVNFX0RJU1BBVENIEAESGwoXRkFJTFVSRV9QSEFTRV9FWEVDVVRJT04QAhIdChlGQUlMVVJFX1BIQVNFX09CU0VSVkFUSU9OEAMSIwofRkFJTFVSRV9QSEFTRV9SRVNVTFRfQ09MTEVDVElPThAEMp4FCgpSdW5TZXJ2aWNlEj8KCERlbGVnYXRlEhguYXJiZS52MS5EZWxlZ2F0ZVJlcXVlc3QaGS5hcmJlLnYxLkRlbGVnYXRlUmVzcG9uc2USRAoITGlzdFJ1bnMSGC5hcmJlLnYxLkxpc3RSdW5zUmVxdWVzdBoZLmFyYmUudjEuTGlzdFJ1bnNSZXNwb25zZSIDkAIBEkgKC0NvbnRpbnVlUnVuEhsuYXJiZS52MS5Db250aW51ZVJ1blJlcXVlc3QaHC5hcmJlLnYxLkNvbnRpbnVlUnVuUmVzcG9uc2USQgoJQ2FuY2VsUnVuEhkuYXJiZS52MS5DYW5jZWxSdW5SZXF1ZXN0GhouYXJiZS52MS5DYW5jZWxSdW5SZXNwb25zZRJHCglMaXN0UXVldWUSGS5hcmJlLnYxLkxpc3RRdWV1ZVJlcXVlc3QaGi5hcmJlLnYxLkxpc3RRdWV1ZVJlc3BvbnNlIgOQAgESSAoLQ2hhbmdlUXVldWUSGy5hcmJlLnYxLkNoYW5nZVF1ZXVlUmVxdWVzdBocLmFyYmUudjEuQ2hhbmdlUXVldWVSZXNwb25zZRJLCgxBcHBseUNoYW5nZXMSHC5hcmJlLnYxLkFwcGx5Q2hhbmdlc1JlcXVlc3QaHS5hcmJlLnYxLkFwcGx5Q2hhbmdlc1Jlc3BvbnNlEkUKCk9wZW5CcmFuY2gSGi5hcmJlLnYxLk9wZW5CcmFuY2hSZXF1ZXN0GhsuYXJiZS52MS5PcGVuQnJhbmNoUmVzcG9uc2USVAoPUmVjb25jaWxlVGhyZWFkEh8uYXJiZS52MS5SZWNvbmNpbGVUaHJlYWRSZXF1ZXN0GiAuYXJiZS52MS5SZWNvbmNpbGVUaHJlYWRSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_payload, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Run is one pass of a coding agent over its task.
@@ -38,11 +38,9 @@ export type Run = Message<"arbe.v1.Run"> & {
   epoch: bigint;
 
   /**
-   * "running", "completed", "failed" or "cancelled".
-   *
-   * @generated from field: string status = 3;
+   * @generated from field: arbe.v1.RunStatus status = 3;
    */
-  status: string;
+  status: RunStatus;
 
   /**
    * @generated from field: google.protobuf.Timestamp started_at = 4;
@@ -57,13 +55,12 @@ export type Run = Message<"arbe.v1.Run"> & {
   finishedAt?: Timestamp | undefined;
 
   /**
-   * If it failed: the phase in which it failed, why, and what to do next. The phases are "dispatch" (before the agent began),
-   * "execution" (while it worked), "observation" (the agent or its machine disappeared) and "result-collection" (the agent has
-   * ended, but its report or its changes could not be collected). If only its changes are missing, the run is completed.
+   * If it failed: the phase in which it failed, why, and what to do next. If only its changes could not be collected, the run is
+   * completed.
    *
-   * @generated from field: string failure_phase = 6;
+   * @generated from field: arbe.v1.FailurePhase failure_phase = 6;
    */
-  failurePhase: string;
+  failurePhase: FailurePhase;
 
   /**
    * @generated from field: string error = 7;
@@ -799,14 +796,14 @@ export type ReconcileThreadResponse = Message<"arbe.v1.ReconcileThreadResponse">
   /**
    * The status before and after. They are equal if nothing was wrong.
    *
-   * @generated from field: string from = 1;
+   * @generated from field: arbe.v1.ThreadStatus from = 1;
    */
-  from: string;
+  from: ThreadStatus;
 
   /**
-   * @generated from field: string to = 2;
+   * @generated from field: arbe.v1.ThreadStatus to = 2;
    */
-  to: string;
+  to: ThreadStatus;
 
   /**
    * The problem that was found; empty if nothing was wrong.
@@ -822,6 +819,90 @@ export type ReconcileThreadResponse = Message<"arbe.v1.ReconcileThreadResponse">
  */
 export const ReconcileThreadResponseSchema: GenMessage<ReconcileThreadResponse> = /*@__PURE__*/
   messageDesc(file_arbe_v1_run, 19);
+
+/**
+ * RunStatus is the status of a run.
+ *
+ * @generated from enum arbe.v1.RunStatus
+ */
+export enum RunStatus {
+  /**
+   * @generated from enum value: RUN_STATUS_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: RUN_STATUS_RUNNING = 1;
+   */
+  RUNNING = 1,
+
+  /**
+   * @generated from enum value: RUN_STATUS_COMPLETED = 2;
+   */
+  COMPLETED = 2,
+
+  /**
+   * @generated from enum value: RUN_STATUS_FAILED = 3;
+   */
+  FAILED = 3,
+
+  /**
+   * @generated from enum value: RUN_STATUS_CANCELLED = 4;
+   */
+  CANCELLED = 4,
+}
+
+/**
+ * Describes the enum arbe.v1.RunStatus.
+ */
+export const RunStatusSchema: GenEnum<RunStatus> = /*@__PURE__*/
+  enumDesc(file_arbe_v1_run, 0);
+
+/**
+ * FailurePhase is the phase in which a run failed.
+ *
+ * @generated from enum arbe.v1.FailurePhase
+ */
+export enum FailurePhase {
+  /**
+   * @generated from enum value: FAILURE_PHASE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Before the agent began.
+   *
+   * @generated from enum value: FAILURE_PHASE_DISPATCH = 1;
+   */
+  DISPATCH = 1,
+
+  /**
+   * While it worked.
+   *
+   * @generated from enum value: FAILURE_PHASE_EXECUTION = 2;
+   */
+  EXECUTION = 2,
+
+  /**
+   * The agent or its machine disappeared.
+   *
+   * @generated from enum value: FAILURE_PHASE_OBSERVATION = 3;
+   */
+  OBSERVATION = 3,
+
+  /**
+   * The agent has ended, but its report or its changes could not be collected.
+   *
+   * @generated from enum value: FAILURE_PHASE_RESULT_COLLECTION = 4;
+   */
+  RESULT_COLLECTION = 4,
+}
+
+/**
+ * Describes the enum arbe.v1.FailurePhase.
+ */
+export const FailurePhaseSchema: GenEnum<FailurePhase> = /*@__PURE__*/
+  enumDesc(file_arbe_v1_run, 1);
 
 /**
  * RunService delegates tasks to coding agents. A task is a thread that a bot drives. Each pass of the coding agent over the
