@@ -14,7 +14,7 @@ import (
 // what the server keeps about its own work, and what belongs to an audited row.
 var notAdministrative = []string{
 	"approvals", "artifacts", "attached_files", "audit_events", "blob_chunks", "blob_garbage", "blobs", "chat_edits", "decisions", "entries", "entry_words", "expired",
-	"file_edits", "house_disks", "log_shares", "log_sizes", "member_spending", "model_calls", "notices", "placed_files", "producers", "push_positions", "reactions", "readings", "run_calls", "sandbox_trees", "sandboxes",
+	"file_edits", "house_disks", "log_shares", "log_sizes", "member_spending", "model_calls", "notices", "placed_files", "producers", "push_positions", "reactions", "readings", "run_calls", "sandbox_spending", "sandbox_trees", "sandboxes",
 	"sealed_values", "search_cursors", "server_calls", "spending", "streams", "subscription_streams", "subscriptions",
 	"thread_heads", "thread_summaries", "turns",
 }

@@ -58,6 +58,7 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 	insert("insert into model_endpoints (house_id, name, base_url) values ($1, 'local', 'https://models.example.com/v1') returning house_id", h.id)
 	h.sandbox = insert("insert into sandboxes (house_id, environment_id, provider) values ($1, $2, 'local') returning id", h.id, h.environment)
 	insert("insert into sandbox_trees (sandbox_id, house_id) values ($1, $2) returning sandbox_id", h.sandbox, h.id)
+	insert("insert into sandbox_spending (house_id, day, provider) values ($1, now(), 'local') returning house_id", h.id)
 	insert("insert into house_disks (house_id, machine_id, cached_bytes, most_bytes) values ($1, 'm', 1, 2) returning house_id", h.id)
 	insert("insert into streams (house_id, name) values ($1, $2), ($1, $2 || '-driven'), ($1, $3) returning name", h.id, h.stream, h.spare)
 	h.chat = insert("insert into threads (house_id, stream_id, environment_id) values ($1, $2, $3) returning id", h.id, h.stream, h.environment)

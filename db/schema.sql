@@ -42,6 +42,22 @@ begin
   return added;
 end $$;
 
+CREATE FUNCTION public.add_running_time(p_house text, p_provider text, p_ms bigint, p_hourly bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+declare
+  cost bigint := case when p_hourly > 0 then (p_ms::numeric * p_hourly / 3600)::bigint else 0 end;
+begin
+  if p_ms > 0 then
+    insert into sandbox_spending as s (house_id, day, provider, running_ms, unpriced_ms, cost_nanos)
+      values (p_house, (now() at time zone 'UTC')::date, p_provider, p_ms, case when p_hourly < 0 then p_ms else 0 end, cost)
+      on conflict (house_id, day, provider) do update set running_ms = s.running_ms + excluded.running_ms,
+        unpriced_ms = s.unpriced_ms + excluded.unpriced_ms, cost_nanos = s.cost_nanos + excluded.cost_nanos;
+  end if;
+  return cost;
+end $$;
+
 CREATE FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'public', 'pg_temp'
@@ -581,6 +597,38 @@ begin
   return null;
 end $$;
 
+CREATE FUNCTION public.count_running_time(p_sandbox text, p_state text, p_at timestamp with time zone, p_hourly bigint, p_longest interval, p_before bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+declare
+  t record;
+  ms bigint := 0;
+  price bigint;
+  cost bigint;
+begin
+  select s.house_id, s.provider, s.status, r.running_seen_at as seen, r.hourly_micros as hourly into t
+    from sandbox_trees r join sandboxes s on s.id = r.sandbox_id where r.sandbox_id = p_sandbox for update of r;
+  price := coalesce(t.hourly, p_hourly);
+  if not found or price is null or p_state = 'running' and t.status <> 'live' then
+    return;
+  end if;
+  if t.hourly is null then
+    ms := p_before;
+  end if;
+  if t.seen > p_at then
+    if p_state = 'stopped' then
+      return; -- it was started again
+    end if;
+  elsif p_state <> 'stopped' and t.seen >= p_at - p_longest then
+    ms := ms + floor(extract(epoch from p_at - t.seen) * 1000);
+  end if;
+  cost := add_running_time(t.house_id, t.provider, ms, price);
+  update sandbox_trees set running_ms = running_ms + ms, unpriced_ms = unpriced_ms + case when price < 0 then ms else 0 end, cost_nanos = cost_nanos + cost,
+      running_seen_at = case when p_state = 'running' then greatest(running_seen_at, p_at) end, hourly_micros = coalesce(p_hourly, hourly_micros)
+    where sandbox_id = p_sandbox and (ms > 0 or p_state = 'running' or running_seen_at is not null or p_hourly <> hourly_micros or hourly_micros is null);
+end $$;
+
 CREATE FUNCTION public.credentials_of(p_hashes bytea[]) RETURNS TABLE(which bigint, agent_id uuid, house_id text, credential text, name text, status text, lasts double precision)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -844,7 +892,12 @@ CREATE TABLE public.sandbox_trees (
     saved_at timestamp with time zone,
     saved jsonb DEFAULT '[]'::jsonb NOT NULL,
     steps jsonb DEFAULT '[]'::jsonb NOT NULL,
-    disk_bytes bigint DEFAULT 0 NOT NULL
+    disk_bytes bigint DEFAULT 0 NOT NULL,
+    running_seen_at timestamp with time zone,
+    hourly_micros bigint,
+    running_ms bigint DEFAULT 0 NOT NULL,
+    unpriced_ms bigint DEFAULT 0 NOT NULL,
+    cost_nanos bigint DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -861,6 +914,16 @@ COMMENT ON COLUMN public.sandbox_trees.saved IS '[{folder, commit, artifact, fil
 COMMENT ON COLUMN public.sandbox_trees.steps IS '[{name, exit_code, duration_ms, output}]: how the sandbox was built.';
 
 COMMENT ON COLUMN public.sandbox_trees.disk_bytes IS 'How much of its machine''s disk it took up when that was last measured; 0 if it is not known.';
+
+COMMENT ON COLUMN public.sandbox_trees.running_seen_at IS 'The last moment at which the sandbox was known to run; null if it is not known to run.';
+
+COMMENT ON COLUMN public.sandbox_trees.hourly_micros IS 'What an hour of running costs, in millionths of a US dollar; -1 if that is not known; null if its driver has not said yet, and then its time is not counted.';
+
+COMMENT ON COLUMN public.sandbox_trees.running_ms IS 'How long it has run.';
+
+COMMENT ON COLUMN public.sandbox_trees.unpriced_ms IS 'The part of running_ms whose price was not known.';
+
+COMMENT ON COLUMN public.sandbox_trees.cost_nanos IS 'What the rest of running_ms cost, in billionths of a US dollar.';
 
 CREATE FUNCTION public.excess_artifacts(p_house text, p_bytes bigint) RETURNS TABLE(id text, size bigint)
     LANGUAGE sql STABLE
@@ -3218,6 +3281,18 @@ ALTER TABLE public.run_calls ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE public.sandbox_spending (
+    house_id text NOT NULL,
+    day date NOT NULL,
+    provider text NOT NULL,
+    running_ms bigint DEFAULT 0 NOT NULL,
+    unpriced_ms bigint DEFAULT 0 NOT NULL,
+    cost_nanos bigint DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE public.sandbox_spending IS 'How long the sandboxes of a house ran in a day (UTC), and what that cost. It outlives them. The columns have the meaning that they have in sandbox_trees.';
+
 CREATE TABLE public.sandboxes (
     id text DEFAULT public.generate_short_id() NOT NULL,
     house_id text NOT NULL,
@@ -3948,6 +4023,9 @@ ALTER TABLE ONLY public.readings
 
 ALTER TABLE ONLY public.run_calls
     ADD CONSTRAINT run_calls_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.sandbox_spending
+    ADD CONSTRAINT sandbox_spending_pkey PRIMARY KEY (house_id, day, provider);
 
 ALTER TABLE ONLY public.sandbox_trees
     ADD CONSTRAINT sandbox_trees_pkey PRIMARY KEY (sandbox_id);
@@ -4714,6 +4792,9 @@ ALTER TABLE ONLY public.readings
 ALTER TABLE ONLY public.run_calls
     ADD CONSTRAINT run_calls_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.sandbox_spending
+    ADD CONSTRAINT sandbox_spending_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.sandbox_trees
     ADD CONSTRAINT sandbox_trees_house_id_sandbox_id_fkey FOREIGN KEY (house_id, sandbox_id) REFERENCES public.sandboxes(house_id, id) ON DELETE CASCADE;
 
@@ -4924,6 +5005,8 @@ CREATE POLICY revoked ON public.api_keys FOR UPDATE TO arbe_app USING (((agent_i
 
 ALTER TABLE public.run_calls ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.sandbox_spending ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.sandbox_trees ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.sandboxes ENABLE ROW LEVEL SECURITY;
@@ -5022,6 +5105,8 @@ CREATE POLICY tenant ON public.readings TO arbe_app USING ((house_id = ( SELECT 
 
 CREATE POLICY tenant ON public.run_calls TO arbe_app USING ((house_id = public.current_house()));
 
+CREATE POLICY tenant ON public.sandbox_spending TO arbe_app USING ((house_id = public.current_house()));
+
 CREATE POLICY tenant ON public.sandbox_trees TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.sandboxes TO arbe_app USING ((house_id = public.current_house()));
@@ -5070,6 +5155,9 @@ GRANT ALL ON FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind 
 
 REVOKE ALL ON FUNCTION public.add_push_device(p_endpoint bytea, p_sealed bytea, p_session bytea, p_name text, p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.add_push_device(p_endpoint bytea, p_sealed bytea, p_session bytea, p_name text, p_most integer) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.add_running_time(p_house text, p_provider text, p_ms bigint, p_hourly bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.add_running_time(p_house text, p_provider text, p_ms bigint, p_hourly bigint) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.add_spending(p_house text, p_thread text, p_root text, p_day date, p_charged bigint, p_own bigint, p_unknown boolean) TO arbe_app;
@@ -5142,6 +5230,9 @@ REVOKE ALL ON FUNCTION public.collect_blobs() FROM PUBLIC;
 GRANT ALL ON FUNCTION public.collect_blobs() TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.collect_fork_source() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.count_running_time(p_sandbox text, p_state text, p_at timestamp with time zone, p_hourly bigint, p_longest interval, p_before bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.count_running_time(p_sandbox text, p_state text, p_at timestamp with time zone, p_hourly bigint, p_longest interval, p_before bigint) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.credentials_of(p_hashes bytea[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.credentials_of(p_hashes bytea[]) TO arbe_app;
@@ -5596,6 +5687,8 @@ GRANT UPDATE(seq) ON TABLE public.readings TO arbe_app;
 GRANT UPDATE(muted) ON TABLE public.readings TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.run_calls TO arbe_app;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.sandbox_spending TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.sandboxes TO arbe_app;
 

@@ -66,7 +66,9 @@ limit @max_rows;
 
 -- name: SandboxUses :many
 -- thread_count includes direct messages; the lists of threads do not.
-select s.id, e.name as environment_name, t.used_at, t.saved_at, coalesce(t.disk_bytes, 0)::bigint as disk_bytes, (select count(*) from threads r where r.sandbox_id = s.id)::int as thread_count,
+select s.id, e.name as environment_name, t.used_at, t.saved_at, coalesce(t.disk_bytes, 0)::bigint as disk_bytes,
+  coalesce(t.running_ms, 0)::bigint as running_ms, coalesce(t.unpriced_ms, 0)::bigint as unpriced_ms, (coalesce(t.cost_nanos, 0) / 1000)::bigint as cost_micros,
+  coalesce(t.hourly_micros, -1)::bigint as hourly_micros, (select count(*) from threads r where r.sandbox_id = s.id)::int as thread_count,
   array(select r.id from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_ids,
   array(select coalesce(r.name, '') from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_names
 from sandboxes s join environments e on e.house_id = s.house_id and e.id = s.environment_id left join sandbox_trees t on t.sandbox_id = s.id
@@ -93,7 +95,7 @@ update sandboxes set status = 'live', provider_ref = @provider_ref::text, machin
 -- name: RecordSandboxDefaults :exec
 update sandboxes set defaults = @defaults where id = @id;
 
--- name: MarkSandboxDead :exec
+-- name: MarkSandboxDead :execrows
 update sandboxes set status = 'dead', destroyed_at = now() where id = @id and status <> 'dead';
 
 -- name: DeleteSandbox :exec
@@ -123,6 +125,18 @@ select * from sandbox_trees where sandbox_id = @sandbox_id;
 -- because what ran in between would then count as saved.
 insert into sandbox_trees (sandbox_id, house_id, used_at) select s.id, s.house_id, now() from sandboxes s where s.id = @sandbox_id
 on conflict (sandbox_id) do update set used_at = greatest(sandbox_trees.used_at, excluded.used_at);
+
+-- name: CountRunningTime :exec
+select count_running_time(@sandbox_id::text, @state::text, coalesce(sqlc.narg(at)::timestamptz, now()), sqlc.narg(hourly)::bigint, make_interval(secs => @longest::float8), @before::bigint);
+
+-- name: AddRunningTime :exec
+select add_running_time(@house_id::text, @provider::text, @ms::bigint, @hourly::bigint);
+
+-- name: SandboxSpending :one
+-- How long the sandboxes of a house have run since the beginning of the month (UTC), and what that cost.
+select (date_trunc('month', now() at time zone 'UTC') at time zone 'UTC')::timestamptz as since, coalesce(sum(running_ms), 0)::bigint as running_ms,
+  coalesce(sum(unpriced_ms), 0)::bigint as unpriced_ms, (coalesce(sum(cost_nanos), 0) / 1000)::bigint as cost_micros
+from sandbox_spending where house_id = @house_id and day >= date_trunc('month', now() at time zone 'UTC')::date;
 
 -- name: RecordBoot :exec
 -- The sandbox counts as used now, because somebody waits for it.

@@ -665,6 +665,16 @@ type Sandbox struct {
 	Defaults json.RawMessage
 }
 
+// How long the sandboxes of a house ran in a day (UTC), and what that cost. It outlives them. The columns have the meaning that they have in sandbox_trees.
+type SandboxSpending struct {
+	HouseID    string
+	Day        pgtype.Date
+	Provider   string
+	RunningMs  int64
+	UnpricedMs int64
+	CostNanos  int64
+}
+
 // What is known of the working tree of a sandbox. It has a table of its own, because watchers of a sandbox are notified of each change of its record.
 type SandboxTree struct {
 	SandboxID string
@@ -681,6 +691,16 @@ type SandboxTree struct {
 	Steps json.RawMessage
 	// How much of its machine's disk it took up when that was last measured; 0 if it is not known.
 	DiskBytes int64
+	// The last moment at which the sandbox was known to run; null if it is not known to run.
+	RunningSeenAt *time.Time
+	// What an hour of running costs, in millionths of a US dollar; -1 if that is not known; null if its driver has not said yet, and then its time is not counted.
+	HourlyMicros *int64
+	// How long it has run.
+	RunningMs int64
+	// The part of running_ms whose price was not known.
+	UnpricedMs int64
+	// What the rest of running_ms cost, in billionths of a US dollar.
+	CostNanos int64
 }
 
 // Values under the installation's key, such as the password of the server's own role.

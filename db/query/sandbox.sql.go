@@ -11,6 +11,27 @@ import (
 	"time"
 )
 
+const addRunningTime = `-- name: AddRunningTime :exec
+select add_running_time($1::text, $2::text, $3::bigint, $4::bigint)
+`
+
+type AddRunningTimeParams struct {
+	HouseID  string
+	Provider string
+	Ms       int64
+	Hourly   int64
+}
+
+func (q *Queries) AddRunningTime(ctx context.Context, db DBTX, arg AddRunningTimeParams) error {
+	_, err := db.Exec(ctx, addRunningTime,
+		arg.HouseID,
+		arg.Provider,
+		arg.Ms,
+		arg.Hourly,
+	)
+	return err
+}
+
 const beganElsewhere = `-- name: BeganElsewhere :one
 select exists (select from sandbox_trees t join sandboxes s on s.id = t.sandbox_id
   where t.house_id = $1 and t.sandbox_id <> $2 and s.status <> 'dead'
@@ -61,6 +82,31 @@ func (q *Queries) BusySandboxes(ctx context.Context, db DBTX, arg BusySandboxesP
 		return nil, err
 	}
 	return items, nil
+}
+
+const countRunningTime = `-- name: CountRunningTime :exec
+select count_running_time($1::text, $2::text, coalesce($3::timestamptz, now()), $4::bigint, make_interval(secs => $5::float8), $6::bigint)
+`
+
+type CountRunningTimeParams struct {
+	SandboxID string
+	State     string
+	At        *time.Time
+	Hourly    *int64
+	Longest   float64
+	Before    int64
+}
+
+func (q *Queries) CountRunningTime(ctx context.Context, db DBTX, arg CountRunningTimeParams) error {
+	_, err := db.Exec(ctx, countRunningTime,
+		arg.SandboxID,
+		arg.State,
+		arg.At,
+		arg.Hourly,
+		arg.Longest,
+		arg.Before,
+	)
+	return err
 }
 
 const defaultEnvironmentOf = `-- name: DefaultEnvironmentOf :one
@@ -595,13 +641,16 @@ func (q *Queries) MachineUnseen(ctx context.Context, db DBTX, id string) (float6
 	return column_1, err
 }
 
-const markSandboxDead = `-- name: MarkSandboxDead :exec
+const markSandboxDead = `-- name: MarkSandboxDead :execrows
 update sandboxes set status = 'dead', destroyed_at = now() where id = $1 and status <> 'dead'
 `
 
-func (q *Queries) MarkSandboxDead(ctx context.Context, db DBTX, id string) error {
-	_, err := db.Exec(ctx, markSandboxDead, id)
-	return err
+func (q *Queries) MarkSandboxDead(ctx context.Context, db DBTX, id string) (int64, error) {
+	result, err := db.Exec(ctx, markSandboxDead, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const markSandboxLive = `-- name: MarkSandboxLive :exec
@@ -860,8 +909,34 @@ func (q *Queries) ReplacementOf(ctx context.Context, db DBTX, replaces string, r
 	return i, err
 }
 
+const sandboxSpending = `-- name: SandboxSpending :one
+select (date_trunc('month', now() at time zone 'UTC') at time zone 'UTC')::timestamptz as since, coalesce(sum(running_ms), 0)::bigint as running_ms,
+  coalesce(sum(unpriced_ms), 0)::bigint as unpriced_ms, (coalesce(sum(cost_nanos), 0) / 1000)::bigint as cost_micros
+from sandbox_spending where house_id = $1 and day >= date_trunc('month', now() at time zone 'UTC')::date
+`
+
+type SandboxSpendingRow struct {
+	Since      time.Time
+	RunningMs  int64
+	UnpricedMs int64
+	CostMicros int64
+}
+
+// How long the sandboxes of a house have run since the beginning of the month (UTC), and what that cost.
+func (q *Queries) SandboxSpending(ctx context.Context, db DBTX, houseID string) (SandboxSpendingRow, error) {
+	row := db.QueryRow(ctx, sandboxSpending, houseID)
+	var i SandboxSpendingRow
+	err := row.Scan(
+		&i.Since,
+		&i.RunningMs,
+		&i.UnpricedMs,
+		&i.CostMicros,
+	)
+	return i, err
+}
+
 const sandboxTree = `-- name: SandboxTree :one
-select sandbox_id, house_id, commits, used_at, saved_at, saved, steps, disk_bytes from sandbox_trees where sandbox_id = $1
+select sandbox_id, house_id, commits, used_at, saved_at, saved, steps, disk_bytes, running_seen_at, hourly_micros, running_ms, unpriced_ms, cost_nanos from sandbox_trees where sandbox_id = $1
 `
 
 func (q *Queries) SandboxTree(ctx context.Context, db DBTX, sandboxID string) (SandboxTree, error) {
@@ -876,12 +951,19 @@ func (q *Queries) SandboxTree(ctx context.Context, db DBTX, sandboxID string) (S
 		&i.Saved,
 		&i.Steps,
 		&i.DiskBytes,
+		&i.RunningSeenAt,
+		&i.HourlyMicros,
+		&i.RunningMs,
+		&i.UnpricedMs,
+		&i.CostNanos,
 	)
 	return i, err
 }
 
 const sandboxUses = `-- name: SandboxUses :many
-select s.id, e.name as environment_name, t.used_at, t.saved_at, coalesce(t.disk_bytes, 0)::bigint as disk_bytes, (select count(*) from threads r where r.sandbox_id = s.id)::int as thread_count,
+select s.id, e.name as environment_name, t.used_at, t.saved_at, coalesce(t.disk_bytes, 0)::bigint as disk_bytes,
+  coalesce(t.running_ms, 0)::bigint as running_ms, coalesce(t.unpriced_ms, 0)::bigint as unpriced_ms, (coalesce(t.cost_nanos, 0) / 1000)::bigint as cost_micros,
+  coalesce(t.hourly_micros, -1)::bigint as hourly_micros, (select count(*) from threads r where r.sandbox_id = s.id)::int as thread_count,
   array(select r.id from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_ids,
   array(select coalesce(r.name, '') from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_names
 from sandboxes s join environments e on e.house_id = s.house_id and e.id = s.environment_id left join sandbox_trees t on t.sandbox_id = s.id
@@ -894,6 +976,10 @@ type SandboxUsesRow struct {
 	UsedAt          *time.Time
 	SavedAt         *time.Time
 	DiskBytes       int64
+	RunningMs       int64
+	UnpricedMs      int64
+	CostMicros      int64
+	HourlyMicros    int64
 	ThreadCount     int32
 	ThreadIds       []string
 	ThreadNames     []string
@@ -915,6 +1001,10 @@ func (q *Queries) SandboxUses(ctx context.Context, db DBTX, houseID string, ids 
 			&i.UsedAt,
 			&i.SavedAt,
 			&i.DiskBytes,
+			&i.RunningMs,
+			&i.UnpricedMs,
+			&i.CostMicros,
+			&i.HourlyMicros,
 			&i.ThreadCount,
 			&i.ThreadIds,
 			&i.ThreadNames,

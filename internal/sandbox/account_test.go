@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -192,6 +193,35 @@ func TestAKeyIsTriedBeforeItIsSet(t *testing.T) {
 	b.mustSet("dtn_theirs")
 	if said, err := b.boxes.TryAccount(t.Context(), b.scope, "OTHER_KEY", "anything at all", false); said != "" || err != nil {
 		t.Errorf("another secret was tried: %q, %v", said, err)
+	}
+}
+
+// Daytona stops an unused box by itself, and the next command starts it.
+func TestTheRunningTimeOfABoxAtDaytona(t *testing.T) {
+	t.Parallel()
+	b := setupAccounts(t)
+	th := b.thread(b.env)
+	box, _ := b.sh(th, "true")
+	m := &meters{bench: b.bench, thread: th, box: box.ID}
+	m.forget()
+	m.pass(5 * time.Minute)
+	b.boxes.Sweep(t.Context())
+	m.expect("while it runs", 5*time.Minute)
+	m.pass(5 * time.Minute)
+	b.daytona.SetState(box.Ref, "stopped", nil)
+	b.boxes.Sweep(t.Context())
+	b.boxes.Sweep(t.Context())
+	m.expect("when Daytona has stopped it", 5*time.Minute)
+	b.boxes.SaveBegins(box.ID) // so that the use is recorded at once
+	b.sh(th, "true")
+	m.pass(5 * time.Minute)
+	b.boxes.Sweep(t.Context())
+	m.expect("when a command has started it", 10*time.Minute)
+	b.daytona.SetState(box.Ref, "destroyed", nil)
+	b.boxes.Sweep(t.Context())
+	m.expect("when it is gone", 10*time.Minute)
+	if got := m.spent(); got.Unpriced != got.Time {
+		t.Errorf("the double publishes no price, and of %v that of %v is unknown", got.Time, got.Unpriced)
 	}
 }
 

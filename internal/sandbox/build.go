@@ -122,6 +122,7 @@ type outcome struct {
 	commits  map[string]string
 	// defaults are what the repository says about the use of the box.
 	defaults Defaults
+	clock    clock
 }
 
 // make creates and prepares a box. If it fails, it destroys the box.
@@ -147,7 +148,7 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 		preparation: b.preparation, ctx: ctx, of: box, driver: d, recipe: recipe, watch: out, received: received, restoring: made.restored,
 		cached: b.cached(d, env, made.restored), commits: map[string]string{},
 	}
-	if err = b.makeBox(p, box, env, threadID); errors.Is(err, errOtherBox) {
+	if err = b.makeBox(p, &made.clock, box, env, threadID); errors.Is(err, errOtherBox) {
 		// Another box cannot have the files of this one, because they depend on its image.
 		recipe, over := b.maxima.reduce(p.wanted)
 		if len(over) > 0 {
@@ -160,7 +161,7 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 			preparation: b.preparation, ctx: ctx, of: box, driver: d, recipe: recipe, chosen: true, watch: out, received: received, restoring: made.restored,
 			cached: b.cached(d, env, made.restored), commits: map[string]string{}, boot: p.boot,
 		}
-		err = b.makeBox(p, box, env, threadID)
+		err = b.makeBox(p, &made.clock, box, env, threadID)
 	}
 	made.ref, made.steps, made.boot, made.commits, made.ready = p.ref, append(made.steps, p.steps...), p.boot, p.commits, err == nil
 	made.defaults = p.own.Defaults
@@ -168,7 +169,7 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 }
 
 // makeBox creates a box and prepares it. If that fails, it destroys the box.
-func (b *builds) makeBox(p *preparing, box Sandbox, env Environment, threadID string) (err error) {
+func (b *builds) makeBox(p *preparing, c *clock, box Sandbox, env Environment, threadID string) (err error) {
 	p.watch.step("start a sandbox")
 	began := time.Now()
 	p.ref, err = p.driver.Create(p.ctx, b.spec(box, env, p.recipe, threadID))
@@ -180,8 +181,10 @@ func (b *builds) makeBox(p *preparing, box Sandbox, env Environment, threadID st
 	if err != nil {
 		return err
 	}
+	c.start(p.ctx, p.driver, p.ref)
 	if err = p.run(); err != nil {
 		b.discard(p.ctx, p.driver, p.ref, box.ID)
+		c.stop()
 	}
 	return err
 }
@@ -238,7 +241,10 @@ func (b *builds) record(ctx context.Context, scope db.Scope, threadID string, bo
 			if recorded, err = b.recordTx(ctx, tx, box, made); err != nil {
 				return err
 			}
-			return b.logTx(ctx, tx, threadID, box.ID, made.steps)
+			if err := b.logTx(ctx, tx, threadID, box.ID, made.steps); err != nil {
+				return err
+			}
+			return b.sandboxes.countTx(ctx, tx, box, &made.clock, recorded.Status == StatusLive && recorded.Ref == made.ref)
 		})
 		if fault.CodeOf(err) != fault.Unavailable {
 			return recorded, err
@@ -271,14 +277,14 @@ func (b *builds) recordTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outc
 	box.Status = StatusDead
 	if failed := len(made.steps) > 0 && made.steps[len(made.steps)-1].ExitCode != 0; failed && box.Replaces != "" {
 		// The threads stay on the sandbox that it was to replace. Its record keeps the log of the failure.
-		return box, errors.Join(b.sandboxes.recordBootTx(ctx, tx, box, Tree{Steps: made.boot}), b.sandboxes.markDeadTx(ctx, tx, box.ID))
+		return box, errors.Join(b.sandboxes.recordBootTx(ctx, tx, box, Tree{Steps: made.boot}), b.sandboxes.markDeadTx(ctx, tx, box.ID, knownStopped))
 	}
 	sharing, err := b.threads.OnSandboxTx(ctx, tx, box.ID)
 	if err != nil {
 		return box, err
 	}
 	if len(sharing) > 1 { // the record stays, so that the threads stay together and get the next one together
-		return box, b.sandboxes.markDeadTx(ctx, tx, box.ID)
+		return box, b.sandboxes.markDeadTx(ctx, tx, box.ID, knownStopped)
 	}
 	return box, b.sandboxes.deleteTx(ctx, tx, box.ID)
 }
@@ -305,7 +311,7 @@ func (b *builds) recordReadyTx(ctx context.Context, tx pgx.Tx, box Sandbox, made
 	case err != nil:
 		return box, err
 	case moved == 0: // the threads were deleted in the meantime, so nobody would use it
-		return Sandbox{ID: box.ID, Status: StatusDead}, b.sandboxes.markDeadTx(ctx, tx, box.ID)
+		return Sandbox{ID: box.ID, Status: StatusDead}, b.sandboxes.markDeadTx(ctx, tx, box.ID, knownStopped)
 	}
 	return box, b.sandboxes.keepNamedTx(ctx, tx, box, said)
 }

@@ -69,6 +69,7 @@ type diagnosis struct {
 	box       Sandbox
 	unlock    func() // of the box's record; nil without one
 	preparing preparing
+	clock     clock
 }
 
 // diagnosing is a step. do returns its result, or the reason why it could not be done.
@@ -247,6 +248,9 @@ func (d *diagnosis) create(ctx context.Context) (Check, error) {
 	d.unlock = unlock
 	ref, err := d.driver.Create(ctx, d.builds.spec(d.box, d.env, d.recipe, ""))
 	d.box.Ref = ref
+	if err == nil {
+		d.clock.start(ctx, d.driver, ref)
+	}
 	d.preparing = preparing{
 		preparation: d.builds.preparation, of: d.box, driver: d.driver, ref: ref, recipe: d.recipe, received: d.received,
 		watch: newProgress(func(int64, []byte) {}), cached: d.builds.cached(d.driver, d.env, nil), commits: map[string]string{},
@@ -279,11 +283,13 @@ func (d *diagnosis) findDefaults() error {
 	if err := d.driver.Destroy(p.ctx, p.ref); err != nil {
 		return err
 	}
+	d.clock.stop()
 	d.recipe, _ = d.maxima.reduce(p.wanted)
 	ref, err := d.driver.Create(p.ctx, d.builds.spec(d.box, d.env, d.recipe, ""))
 	if err != nil {
 		return err
 	}
+	d.clock.start(p.ctx, d.driver, ref)
 	d.box.Ref, p.ref, p.recipe, p.chosen = ref, ref, d.recipe, true
 	for _, do := range []func() error{p.configureGit, p.cloneAll, p.findDefaults} {
 		if err := do(); err != nil {
@@ -395,11 +401,18 @@ func (d *diagnosis) remove(ctx context.Context) (Check, error) {
 	} else if d.unlock != nil { // a creation that was cut off may have made it
 		err = d.builds.discardUnfinished(ctx, d.driver, d.box)
 	}
+	d.clock.stop()
 	forget := d.db.In(ctx, d.scope, func(tx pgx.Tx) error {
+		forget := d.Sandboxes.deleteTx
 		if err != nil {
-			return d.Sandboxes.markDeadTx(ctx, tx, d.box.ID)
+			forget = func(ctx context.Context, tx pgx.Tx, id string) error {
+				return d.Sandboxes.markDeadTx(ctx, tx, id, knownStopped)
+			}
 		}
-		return d.Sandboxes.deleteTx(ctx, tx, d.box.ID)
+		if err := forget(ctx, tx, d.box.ID); err != nil {
+			return err
+		}
+		return d.Sandboxes.countTx(ctx, tx, d.box, &d.clock, false)
 	})
 	return Check{}, errors.Join(err, forget)
 }

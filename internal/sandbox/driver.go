@@ -471,6 +471,8 @@ type Box struct {
 	CreatedAt time.Time
 	// Quarantined is set while the box is in quarantine.
 	Quarantined bool
+	// Meter is that of [Metered].
+	Meter Meter
 }
 
 // Liveness is a provider's answer about a box.

@@ -120,7 +120,7 @@ func (r *Reaper) destroy(ctx context.Context, scope db.Scope, id string, allowed
 		if ok, err := allowed(ctx, tx); err != nil || !ok {
 			return err
 		}
-		if err := r.sandboxes.markDeadTx(ctx, tx, id); err != nil {
+		if err := r.sandboxes.markDeadTx(ctx, tx, id, knownRemoved); err != nil {
 			return err
 		}
 		box, err = r.sandboxes.getTx(ctx, tx, id)
@@ -224,7 +224,7 @@ func (r *Reaper) Confirm(ctx context.Context, scope db.Scope, id string) (Livene
 	}
 	alive, err := driver.Probe(ctx, box.Ref)
 	if err == nil && alive == Gone {
-		err = r.db.In(ctx, scope, func(tx pgx.Tx) error { return r.sandboxes.markDeadTx(ctx, tx, id) })
+		err = r.db.In(ctx, scope, func(tx pgx.Tx) error { return r.sandboxes.markDeadTx(ctx, tx, id, knownStopped) })
 	}
 	return alive, err
 }
@@ -237,7 +237,7 @@ func (r *Reaper) Confirm(ctx context.Context, scope db.Scope, id string) (Livene
 // the working tree somebody's work. If its thread exists, the box's files are also saved for it. The log names the
 // quarantined boxes once after each start. A live record whose box is not in the provider's list is confirmed, see
 // [Reaper.Confirm]. Cached files that are too old are deleted, and those of environments that no
-// longer exist.
+// longer exist. The meters of boxes are read.
 func (r *Reaper) Sweep(ctx context.Context) {
 	for name, driver := range r.drivers.all() {
 		r.sweepOperators(ctx, name, driver, sweepTime)
@@ -269,19 +269,23 @@ func (r *Reaper) sweepOperators(ctx context.Context, name string, driver Driver,
 func (r *Reaper) sweepDriver(ctx context.Context, in swept, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	asked, err := r.trees.now(ctx) // boxes may start and stop while the list is made
+	if err != nil {
+		return err
+	}
 	boxes, err := in.driver.List(ctx, Labels{Installation: r.installation, House: in.house})
 	if err != nil {
 		return err
 	}
 	for _, b := range boxes {
-		r.sweep(ctx, in, b)
+		r.sweep(ctx, in, b, asked)
 	}
 	r.confirmAbsent(ctx, in, boxes)
 	return nil
 }
 
-// sweep is Sweep for one box.
-func (r *Reaper) sweep(ctx context.Context, in swept, b Box) {
+// sweep is Sweep for one box of a list that was asked for at a moment.
+func (r *Reaper) sweep(ctx context.Context, in swept, b Box, asked time.Time) {
 	driver := in.driver
 	log := r.logger.With("driver", in.name, "sandbox", b.ID)
 	box, err := r.sandboxes.Sandbox(ctx, db.Scope{House: b.Labels.House}, b.ID)
@@ -303,7 +307,9 @@ func (r *Reaper) sweep(ctx context.Context, in swept, b Box) {
 		if err := r.discardUnfinished(ctx, driver, b, box); err != nil {
 			log.Warn("cannot destroy a sandbox whose build was cut off", "error", err)
 		}
-	case err == nil && b.Quarantined:
+	case err == nil && !b.Quarantined:
+		r.sandboxes.read(ctx, db.Scope{House: box.House}, box.ID, b.Meter, asked)
+	case err == nil:
 		log.Info("the database knows this quarantined sandbox again: its next command uses it")
 	}
 }

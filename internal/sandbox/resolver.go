@@ -180,8 +180,12 @@ func (r *Resolver) Use(ctx context.Context, scope db.Scope, threadID, environmen
 		if err != nil {
 			return err
 		}
-		ended := r.Sandboxes.KeepUsed(ctx, scope, box.ID)
-		if err = r.awaken(ctx, scope, threadID, place); err == nil {
+		runs, ended := r.Sandboxes.keepUsed(ctx, scope, box.ID, place.sleeps() == nil)
+		running, err := r.awaken(ctx, scope, threadID, place)
+		if running {
+			runs()
+		}
+		if err == nil {
 			err = r.attend(ctx, place)
 		}
 		if err == nil {
@@ -203,19 +207,20 @@ func (r *Resolver) Use(ctx context.Context, scope db.Scope, threadID, environmen
 	}
 }
 
-// awaken wakes a box that is asleep, and tells the thread. If its provider cannot say whether it is asleep, the next use of
-// the box tells what is wrong.
-func (r *Resolver) awaken(ctx context.Context, scope db.Scope, threadID string, p Handle) error {
+// awaken wakes a box that is asleep, and tells the thread. If its provider cannot say whether it is asleep, running is false, and the
+// next use of the box tells what is wrong.
+func (r *Resolver) awaken(ctx context.Context, scope db.Scope, threadID string, p Handle) (running bool, err error) {
 	driver := p.sleeps()
 	if driver == nil {
-		return nil
+		return true, nil
 	}
 	if asleep, err := driver.Asleep(ctx, p.Ref); err != nil || !asleep {
-		return ctx.Err()
+		return err == nil, ctx.Err()
 	}
+	r.Sandboxes.observe(ctx, scope, p.ID, observation{known: knownStopped})
 	began := time.Now()
 	if err := p.wake(ctx); err != nil {
-		return err
+		return false, err
 	}
 	woken := entry.SandboxWoken{SandboxID: p.ID, TookMS: time.Since(began).Milliseconds()}
 	th, err := r.threads.Get(ctx, scope, threadID)
@@ -226,7 +231,7 @@ func (r *Resolver) awaken(ctx context.Context, scope db.Scope, threadID string, 
 	if err != nil && ctx.Err() == nil {
 		r.logger.WarnContext(ctx, "a thread is not told that its sandbox was asleep", "sandbox", p.ID, "error", fault.From(err).Detail())
 	}
-	return ctx.Err()
+	return true, ctx.Err()
 }
 
 // Handle returns a sandbox by its id, to continue earlier work in it. A dead sandbox is a [fault.NotFound], and

@@ -111,6 +111,9 @@ type Use struct {
 	// DiskBytes is the space that it uses on its machine's disk, as of the last few minutes; 0 if that is not
 	// known.
 	DiskBytes int64
+	// Running is how long it has run, as of the last few minutes. HourlyMicros is its price as in [Meter].
+	Running      Running
+	HourlyMicros int64
 }
 
 // Disk is the disk space of machines that a house uses, in bytes, as of the last few minutes.
@@ -139,7 +142,8 @@ func (s *Sandboxes) Uses(ctx context.Context, scope db.Scope, ids ...string) (us
 	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
 		rows, err := s.q.SandboxUses(ctx, tx, scope.House, ids)
 		for _, row := range rows {
-			use := Use{EnvironmentName: row.EnvironmentName, UsedAt: db.Zero(row.UsedAt), SavedAt: db.Zero(row.SavedAt), ThreadCount: int(row.ThreadCount), DiskBytes: row.DiskBytes}
+			use := Use{EnvironmentName: row.EnvironmentName, UsedAt: db.Zero(row.UsedAt), SavedAt: db.Zero(row.SavedAt), ThreadCount: int(row.ThreadCount), DiskBytes: row.DiskBytes,
+				Running: runningOf(row.RunningMs, row.UnpricedMs, row.CostMicros), HourlyMicros: row.HourlyMicros}
 			for i, id := range row.ThreadIds {
 				use.Threads = append(use.Threads, UsingThread{id, row.ThreadNames[i]})
 			}
@@ -193,9 +197,14 @@ func (s *Sandboxes) recordDefaultsTx(ctx context.Context, tx pgx.Tx, id string, 
 	return s.q.RecordSandboxDefaults(ctx, tx, text, id)
 }
 
-// markDeadTx records that the box is gone for good. It does nothing if the sandbox is dead.
-func (s *Sandboxes) markDeadTx(ctx context.Context, tx pgx.Tx, id string) error {
-	return s.q.MarkSandboxDead(ctx, tx, id)
+// markDeadTx records that the box is gone for good, or is being deleted if how is knownRemoved. It does nothing if the sandbox is dead.
+// It locks what observeTx locks.
+func (s *Sandboxes) markDeadTx(ctx context.Context, tx pgx.Tx, id string, how known) error {
+	changed, err := s.q.MarkSandboxDead(ctx, tx, id)
+	if err != nil || changed == 0 {
+		return err
+	}
+	return s.observeTx(ctx, tx, id, observation{known: how})
 }
 
 // deleteTx deletes a sandbox that was never built. Its thread then has none, so the next command may name another
@@ -224,7 +233,7 @@ func (s *Sandboxes) reachTx(ctx context.Context, tx pgx.Tx, box Sandbox) (Sandbo
 	}
 	s.logger.Warn("a sandbox counts as dead, because no server of its machine has reported for a long time", "sandbox", box.ID, "machine", box.Machine)
 	box.Status = StatusDead
-	return box, s.markDeadTx(ctx, tx, box.ID)
+	return box, s.markDeadTx(ctx, tx, box.ID, knownStopped)
 }
 
 // sandboxFrom returns the sandbox of a row that was queried.

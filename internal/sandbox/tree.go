@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -87,10 +88,20 @@ func (s *Sandboxes) TouchTx(ctx context.Context, tx pgx.Tx, id string) error {
 
 // KeepUsed records that a sandbox is in use, until ended is called. Until then it does not count as idle on any server.
 // When ended returns, nothing more is recorded. Losing one record is harmless, because the next one follows soon.
+// The sandbox must be running.
 func (s *Sandboxes) KeepUsed(ctx context.Context, scope db.Scope, id string) (ended func()) {
+	_, ended = s.keepUsed(ctx, scope, id, true)
+	return ended
+}
+
+// keepUsed is KeepUsed for a sandbox that may be starting. It counts as running from the call of runs on.
+func (s *Sandboxes) keepUsed(ctx context.Context, scope db.Scope, id string, running bool) (runs, ended func()) {
 	ctx = context.WithoutCancel(ctx)
 	done := make(chan struct{})
-	s.touch(ctx, scope, id)
+	var isRunning atomic.Bool
+	isRunning.Store(running)
+	touch := func() { s.touch(ctx, scope, id, isRunning.Load()) }
+	touch()
 	var ticking sync.WaitGroup
 	ticking.Go(func() {
 		tick := time.NewTicker(s.touchEach)
@@ -100,39 +111,51 @@ func (s *Sandboxes) KeepUsed(ctx context.Context, scope db.Scope, id string) (en
 			case <-done:
 				return
 			case <-tick.C:
-				s.touch(ctx, scope, id)
+				touch()
 			}
 		}
 	})
-	return func() {
+	runs = func() {
+		if !isRunning.Swap(true) {
+			touch()
+		}
+	}
+	return runs, func() {
 		close(done)
 		// A record that came after ended would make the sandbox look used, and a sweep at that moment would not save it.
 		ticking.Wait()
-		s.touch(ctx, scope, id)
+		touch()
 	}
 }
 
 // use is the latest record of this server that a sandbox is in use.
 type use struct {
-	at   time.Time
-	done bool // it is in the database
+	at      time.Time
+	done    bool // it is in the database
+	running bool // the sandbox was running, too
 }
 
-// touch records that a sandbox is in use, unless this server has just recorded it.
-func (s *Sandboxes) touch(ctx context.Context, scope db.Scope, id string) {
-	now := use{at: time.Now()}
-	if last, ok := s.touched.Load(id); ok && last.(use).done && now.at.Sub(last.(use).at) < s.touchEach {
+// touch records that a sandbox is in use, and perhaps running, unless this server has just recorded it.
+func (s *Sandboxes) touch(ctx context.Context, scope db.Scope, id string, running bool) {
+	now := use{at: time.Now(), running: running}
+	if last, ok := s.touched.Load(id); ok && last.(use).done && (last.(use).running || !running) && now.at.Sub(last.(use).at) < s.touchEach {
 		return
 	}
 	s.touched.Store(id, now)
 	bounded, cancel := context.WithTimeout(ctx, maxTouchEach)
 	defer cancel()
-	if err := s.db.In(bounded, scope, func(tx pgx.Tx) error { return s.TouchTx(bounded, tx, id) }); err != nil {
+	err := s.db.In(bounded, scope, func(tx pgx.Tx) error {
+		if err := s.TouchTx(bounded, tx, id); err != nil || !running {
+			return err
+		}
+		return s.observeTx(bounded, tx, id, observation{known: knownRunning})
+	})
+	if err != nil {
 		s.logger.DebugContext(ctx, "cannot note that a sandbox is in use", "sandbox", id, "error", err)
 		return
 	}
 	// A save may have begun meanwhile, and removed the record. Then the next use is recorded without a pause.
-	s.touched.CompareAndSwap(id, now, use{now.at, true})
+	s.touched.CompareAndSwap(id, now, use{now.at, true, running})
 }
 
 // recordBootTx records how a sandbox was built, and with which files it begins.

@@ -176,6 +176,15 @@ func MicrosOrNone[C any](name, byDefault, usage string, field func(*C) *int64) S
 	})
 }
 
+// MicrosIfSet is like MicrosOrNone. Its field is nil unless it is set.
+func MicrosIfSet[C any](name, usage string, field func(*C) **int64) Setting[C] {
+	return parsed(name, "", usage, "50 or 0.5, in US dollars", field, func(text string) (*int64, bool) {
+		usd, ok := dollars(text, 0)
+		micros := int64(math.Round(usd * 1e6))
+		return &micros, ok
+	})
+}
+
 // Defaults returns a C with the defaults of its settings. An invalid default is a mistake in the program, and panics.
 func Defaults[C any](settings []Setting[C]) (c C) {
 	for _, s := range settings {

@@ -27,6 +27,9 @@ type Config struct {
 	AutoStop time.Duration
 	// AutoDelete is how long Daytona keeps a stopped box before deleting it. Defaults to a week.
 	AutoDelete time.Duration
+	// HourlyMicros is what an hour of a running box costs, in millionths of a US dollar. Defaults to what Daytona's own service asks
+	// for a box of its size; for another service, the price is unknown.
+	HourlyMicros *int64
 	// StartLimit limits how long a box takes to start, including building its image. Defaults to 15 minutes.
 	StartLimit time.Duration
 	// ThrottleLimit limits how long a request waits when Daytona says that there are too many. Defaults to a minute.
@@ -43,11 +46,11 @@ const (
 	defaultThrottle   = time.Minute
 )
 
-// Account is how houses use Daytona with keys of their own. It drops the operator's region and snapshot, which another account
-// does not share.
+// Account is how houses use Daytona with keys of their own. It drops the operator's region, snapshot and price, which another
+// account does not share.
 var Account = &remote.Account[Config]{Secret: "DAYTONA_API_KEY", Configure: func(operator Config, key string) Config {
 	operator.APIKey, operator.Foreign, operator.PerHouse = key, true, remote.Unlimited
-	operator.Target, operator.Snapshot = "", ""
+	operator.Target, operator.Snapshot, operator.HourlyMicros = "", "", nil
 	return operator
 }}
 
@@ -61,5 +64,6 @@ func Settings() []setting.Setting[Config] {
 		setting.Count("daytona_per_house", "20", "Daytona sandboxes that one house may have", func(c *Config) *int { return &c.PerHouse }),
 		setting.Duration("daytona_auto_stop", "1h", "how long a sandbox may be unused before Daytona stops it; one on which a thread runs is stopped only if no server has answered for 73 hours", func(c *Config) *time.Duration { return &c.AutoStop }),
 		setting.Duration("daytona_auto_delete", "168h", "how long Daytona keeps a stopped sandbox before deleting it", func(c *Config) *time.Duration { return &c.AutoDelete }),
+		setting.MicrosIfSet("daytona_price_per_hour", "price of an hour of a running Daytona sandbox, in US dollars; 0 shows no cost (default: what Daytona's own service asks for its CPUs, memory and disk)", func(c *Config) **int64 { return &c.HourlyMicros }),
 	}
 }

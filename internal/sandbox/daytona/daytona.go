@@ -274,6 +274,7 @@ func (p *provider) List(ctx context.Context, want sandbox.Labels) (list []sandbo
 		}
 		for i := range found.Items {
 			if box, ours := boxOf(&found.Items[i]); ours && box.Labels.Match(want) && livenessOf(&found.Items[i]) != sandbox.Gone {
+				box.Meter = p.meterOf(&found.Items[i])
 				list = append(list, box)
 			}
 		}

@@ -92,7 +92,7 @@ func noStorage(err error) bool {
 // container is being deleted.
 func listed(from container.Summary) (box sandbox.Box, ours bool) {
 	box, ours = remote.BoxOf(from.Labels)
-	box.Ref, box.CreatedAt = from.ID, time.Unix(from.Created, 0)
+	box.Ref, box.CreatedAt, box.Meter = from.ID, time.Unix(from.Created, 0), meterOf(from.State)
 	for _, name := range from.Names {
 		box.Quarantined = box.Quarantined || inQuarantine(name)
 	}

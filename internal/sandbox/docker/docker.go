@@ -238,7 +238,26 @@ func (p *provider) Asleep(ctx context.Context, ref string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return box.State.Status != container.StateRunning && box.State.Status != container.StatePaused, nil
+	return meterOf(box.State.Status).Power != sandbox.PowerOn, nil
+}
+
+// Meter says whether a box runs. It costs nothing.
+func (p *provider) Meter(ctx context.Context, ref string) (sandbox.Meter, error) {
+	if err := checkRef(ref); err != nil {
+		return sandbox.Meter{}, err
+	}
+	box, err := p.find(ctx, ref)
+	if err != nil {
+		return sandbox.Meter{}, err
+	}
+	return meterOf(box.State.Status), nil
+}
+
+func meterOf(state container.ContainerState) sandbox.Meter {
+	if state == container.StateRunning || state == container.StatePaused {
+		return sandbox.Meter{Power: sandbox.PowerOn}
+	}
+	return sandbox.Meter{Power: sandbox.PowerOff}
 }
 
 // Quarantine stops a box and marks it by its name.

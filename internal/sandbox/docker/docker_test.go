@@ -330,6 +330,9 @@ func TestAnIdleBoxIsStoppedAndKeepsItsFiles(t *testing.T) {
 		if asleep, err := other.Asleep(t.Context(), ref); asleep != want || err != nil {
 			t.Errorf("a box is asleep: %v, %v; want %v", asleep, err, want)
 		}
+		if meter, err := other.Meter(t.Context(), ref); (meter.Power == sandbox.PowerOff) != want || meter.HourlyMicros != 0 || err != nil {
+			t.Errorf("the meter of a box says %+v, %v", meter, err)
+		}
 	}
 	if live, err := d.Probe(t.Context(), idle); live != sandbox.Live || err != nil {
 		t.Errorf("%s, %v", live, err)

@@ -204,10 +204,10 @@ func (d *Driver) List(_ context.Context, want sandbox.Labels) ([]sandbox.Box, er
 	var found []sandbox.Box
 	for _, b := range d.allBoxes() {
 		b.mu.RLock() // wait for a box that is being created or deleted
-		there, quarantined := !b.gone, b.quarantined
+		there, quarantined, meter := !b.gone, b.quarantined, b.meterLocked()
 		b.mu.RUnlock()
 		if there && b.Labels.Match(want) {
-			found = append(found, sandbox.Box{Ref: d.ref(b.ID), ID: b.ID, Labels: b.Labels, CreatedAt: b.Created, Quarantined: quarantined})
+			found = append(found, sandbox.Box{Ref: d.ref(b.ID), ID: b.ID, Labels: b.Labels, CreatedAt: b.Created, Quarantined: quarantined, Meter: meter})
 		}
 	}
 	return found, nil

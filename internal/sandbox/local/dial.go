@@ -23,7 +23,25 @@ func (d *Driver) Asleep(_ context.Context, ref string) (bool, error) {
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.running == nil || !b.running.alive(), nil
+	return b.meterLocked().Power == sandbox.PowerOff, nil
+}
+
+// Meter says whether a box runs; see [sandbox.Metered]. It costs nothing.
+func (d *Driver) Meter(_ context.Context, ref string) (sandbox.Meter, error) {
+	b, err := d.find(ref)
+	if err != nil {
+		return sandbox.Meter{}, err
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.meterLocked(), nil
+}
+
+func (b *box) meterLocked() sandbox.Meter {
+	if b.running == nil || !b.running.alive() {
+		return sandbox.Meter{Power: sandbox.PowerOff}
+	}
+	return sandbox.Meter{Power: sandbox.PowerOn}
 }
 
 // Dial connects to a port of a box; see [sandbox.Dialer]. It opens the socket in the network namespace of the box, so

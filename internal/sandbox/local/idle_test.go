@@ -56,6 +56,9 @@ func TestAnIdleBoxIsStopped(t *testing.T) {
 			if asleep, err := d.Asleep(t.Context(), boxes[id]); asleep != want || err != nil {
 				t.Errorf("the box %s is asleep: %v, %v; want %v", id, asleep, err, want)
 			}
+			if meter, err := d.Meter(t.Context(), boxes[id]); (meter.Power == sandbox.PowerOff) != want || meter.HourlyMicros != 0 || err != nil {
+				t.Errorf("the meter of the box %s says %+v, %v", id, meter, err)
+			}
 		}
 	})
 	t.Run("later when something was left in the background", func(t *testing.T) {

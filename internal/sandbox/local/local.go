@@ -76,6 +76,7 @@ var (
 	_ sandbox.Bound    = (*Driver)(nil)
 	_ sandbox.Dialer   = (*Driver)(nil)
 	_ sandbox.Layered  = (*Driver)(nil)
+	_ sandbox.Metered  = (*Driver)(nil)
 	_ sandbox.Measured = (*Driver)(nil)
 )
 

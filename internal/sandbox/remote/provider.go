@@ -48,6 +48,13 @@ type Resting interface {
 	KeepAwake(ctx context.Context, ref string, least time.Duration) error
 }
 
+// Metered is a [Provider] that says which of its boxes run, and what that costs. Meter is that of [sandbox.Metered].
+type Metered interface {
+	Provider
+
+	Meter(ctx context.Context, ref string) (sandbox.Meter, error)
+}
+
 // Near is a [Provider] whose boxes can be reached by some servers only, or have no network.
 type Near interface {
 	Provider

@@ -49,6 +49,7 @@ var (
 	_ sandbox.Dialer   = (*Driver)(nil)
 	_ sandbox.Resting  = (*Driver)(nil)
 	_ sandbox.Relaying = (*Driver)(nil)
+	_ sandbox.Metered  = (*Driver)(nil)
 )
 
 // New returns a driver over a provider.
@@ -119,6 +120,19 @@ func (d *Driver) KeepAwake(ctx context.Context, ref string, least time.Duration)
 		return nil
 	}
 	return d.patiently(ctx, func(ctx context.Context) error { return resting.KeepAwake(ctx, ref, least) })
+}
+
+// Meter reads the meter of a box, if the provider has meters; see [sandbox.Metered].
+func (d *Driver) Meter(ctx context.Context, ref string) (m sandbox.Meter, err error) {
+	metered, ok := d.provider.(Metered)
+	if !ok {
+		return m, nil
+	}
+	err = d.patiently(ctx, func(ctx context.Context) error {
+		m, err = metered.Meter(ctx, ref)
+		return err
+	})
+	return m, err
 }
 
 // List returns boxes.

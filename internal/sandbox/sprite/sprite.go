@@ -333,6 +333,7 @@ func (p *provider) List(ctx context.Context, want sandbox.Labels) (list []sandbo
 	found, err := p.listAll(ctx, prefix)
 	for _, one := range found {
 		if box, ours := boxOf(one); ours && box.Labels.Match(want) {
+			box.Meter = p.meterOf(one.Status)
 			list = append(list, box)
 		}
 	}
