@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -1081,6 +1082,20 @@ func (s sandboxes) ListSandboxAccounts(context.Context, *arbev1.ListSandboxAccou
 	return &arbev1.ListSandboxAccountsResponse{}, nil
 }
 
+// ListSandboxes returns all sandboxes. They are all that the house had this month.
+func (s sandboxes) ListSandboxes(context.Context, *arbev1.ListSandboxesRequest) (*arbev1.ListSandboxesResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	list, sum := &arbev1.ListSandboxesResponse{}, &arbev1.SandboxRunning{}
+	for _, id := range slices.Sorted(maps.Keys(s.f.boxes)) {
+		list.Sandboxes = append(list.Sandboxes, s.f.boxes[id])
+		ran := s.f.boxes[id].GetUse().GetRunning()
+		sum.TimeMs, sum.UnpricedMs, sum.CostMicros = sum.TimeMs+ran.GetTimeMs(), sum.UnpricedMs+ran.GetUnpricedMs(), sum.CostMicros+ran.GetCostMicros()
+	}
+	list.Spending = &arbev1.SandboxSpending{Since: timestamppb.New(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)), Running: sum}
+	return list, nil
+}
+
 func (s sandboxes) GetSandbox(_ context.Context, req *arbev1.GetSandboxRequest) (*arbev1.GetSandboxResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
@@ -1088,6 +1103,10 @@ func (s sandboxes) GetSandbox(_ context.Context, req *arbev1.GetSandboxRequest) 
 		return &arbev1.GetSandboxResponse{Sandbox: b}, nil
 	}
 	return nil, refused(connect.CodeNotFound, "there is no sandbox "+req.Id, "run a command")
+}
+
+func (s sandboxes) GetSandboxLog(context.Context, *arbev1.GetSandboxLogRequest) (*arbev1.GetSandboxLogResponse, error) {
+	return &arbev1.GetSandboxLogResponse{}, nil
 }
 
 // log returns a copy of a thread's log.

@@ -29,7 +29,7 @@ func (a *app) sandboxesView(r *http.Request) (v sandboxesView, err error) {
 	if err != nil {
 		return v, err
 	}
-	v.Sandboxes, v.More, v.Disk = list.GetSandboxes(), list.GetNextPageToken(), list.GetDisk()
+	v.Sandboxes, v.More, v.Disk, v.Spending = list.GetSandboxes(), list.GetNextPageToken(), list.GetDisk(), list.GetSpending()
 	accounts, err := a.services.sandboxes.ListSandboxAccounts(r.Context(), &arbev1.ListSandboxAccountsRequest{HouseId: house})
 	v.Accounts, v.Set = accounts.GetAccounts(), r.URL.Query().Has("set")
 	return v, err

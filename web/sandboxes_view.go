@@ -1,9 +1,11 @@
 package web
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -14,6 +16,8 @@ type sandboxesView struct {
 	More      string
 	// Disk is the space that they use. It is nil on further pages.
 	Disk *arbev1.HouseDisk
+	// Spending is what they have cost this month. It is nil on further pages.
+	Spending *arbev1.SandboxSpending
 	// Accounts are the providers that the house can use with its own key. Set reports that such a key was just set.
 	Accounts []*arbev1.SandboxAccount
 	Set      bool
@@ -33,6 +37,43 @@ func (v sandboxesView) disk() string {
 		text += ", and cached environments " + bytesText(cached)
 	}
 	return text + ". The house may take up " + bytesText(v.Disk.GetMostBytes()) + " of each machine's disk."
+}
+
+// spending says what the sandboxes of the house cost this month. It returns "" if they cost nothing.
+func (v sandboxesView) spending() string {
+	r := v.Spending.GetRunning()
+	if sandboxCost(r) == "" {
+		return ""
+	}
+	text := "Since " + day(when(v.Spending.GetSince())) + ", sandboxes ran for " + ranFor(r) + ", deleted ones included."
+	if r.GetCostMicros() > 0 {
+		text += " By the prices of their providers, that cost " + costText(entry.TurnUsage{CostMicros: r.GetCostMicros()}) + "."
+	}
+	if unpriced := r.GetUnpricedMs(); unpriced > 0 {
+		text += " For " + ranFor(&arbev1.SandboxRunning{TimeMs: unpriced}) + ", the price is unknown."
+	}
+	return text
+}
+
+// ranFor formats a running time.
+func ranFor(r *arbev1.SandboxRunning) string {
+	return entry.Approximately(time.Duration(r.GetTimeMs()) * time.Millisecond)
+}
+
+// sandboxCost formats the cost of a running time; "" for none.
+func sandboxCost(r *arbev1.SandboxRunning) string {
+	if r.GetCostMicros() == 0 && r.GetUnpricedMs() == 0 {
+		return ""
+	}
+	return costText(entry.TurnUsage{CostMicros: r.GetCostMicros(), CostUnknown: r.GetUnpricedMs() > 0})
+}
+
+// hourlyPrice says what an hour of a sandbox costs; "" if that is nothing or unknown.
+func hourlyPrice(u *arbev1.SandboxUse) string {
+	if u.GetHourlyMicros() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("$%.4f per hour of running", float64(u.GetHourlyMicros())/1e6)
 }
 
 // accountWords says in whose account new sandboxes of a driver are.

@@ -69,6 +69,9 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		contains(t, page, ">ready</span>", "Fix &lt;b&gt;it&lt;/b&gt;</a>", "/threads/"+made.Thread.Id)
 		box := regexp.MustCompile(`/sandboxes/[a-z0-9]{12}`).FindString(page)
 		_, page = owner.get(box)
+		if !regexp.MustCompile(`· ran (under 1 s|\d+ (s|min))`).MatchString(page) || strings.Contains(page, "per hour of running") {
+			t.Errorf("the page of a sandbox on this machine does not say how long it ran, or says a price: %s", page)
+		}
 		contains(t, page, "How it was built", ">create</span>", "Nothing is saved yet.", "Save and delete")
 		res, _ := owner.post(home+"/sandboxes/reconcile", nil, "Origin", owner.base)
 		want(t, res, http.StatusSeeOther, home+"/sandboxes?gone=0&unknown=0")

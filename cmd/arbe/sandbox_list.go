@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,27 +37,28 @@ func sandboxList(a *app) *cobra.Command {
 				}
 			}
 			var rows []row
-			var disk *arbev1.HouseDisk
+			var first *arbev1.ListSandboxesResponse
 			for req := (&arbev1.ListSandboxesRequest{HouseId: in, PageSize: 200, Provider: driver, Existing: !all}); ; {
 				page, err := c.Sandboxes.ListSandboxes(ctx, req)
 				if err != nil {
 					return err
 				}
 				if req.PageToken == "" {
-					disk = page.GetDisk()
+					first = page
 				}
 				for _, s := range page.GetSandboxes() {
 					if limit > 0 && len(rows) == limit {
 						a.say("there are more; --limit 0 lists all")
-						return a.listSandboxes(rows, disk)
+						return a.listSandboxes(rows, first)
 					}
 					rows = append(rows, row{s.GetId(), viewSandbox(s), []string{
 						s.GetId(), arbev1.Word(s.GetStatus()), entry.PrintableLine(s.GetUse().GetEnvironmentName()), driverOf(s), strconv.Itoa(int(s.GetUse().GetThreadCount())), diskText(s.GetUse().GetDiskBytes()),
+						ranText(s.GetUse().GetRunning()), costText(s.GetUse().GetRunning()),
 						a.whenever(s.GetUse().GetUsedAt()), a.when(s.GetCreatedAt().AsTime()),
 					}})
 				}
 				if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
-					return a.listSandboxes(rows, disk)
+					return a.listSandboxes(rows, first)
 				}
 			}
 		}),
@@ -69,14 +71,31 @@ func sandboxList(a *app) *cobra.Command {
 	return cmd
 }
 
-// listSandboxes lists sandboxes, and says how much disk they use together.
-func (a *app) listSandboxes(rows []row, disk *arbev1.HouseDisk) error {
-	if err := a.list(sandboxHeader, rows); err != nil || disk.GetMostBytes() == 0 {
+// listSandboxes lists sandboxes, and says how much disk they use together and what all of the house cost this month.
+func (a *app) listSandboxes(rows []row, house *arbev1.ListSandboxesResponse) error {
+	if err := a.list(sandboxHeader, rows); err != nil {
 		return err
 	}
-	a.say("on the disks of machines: %s, and cached environments %s; the house may take up %s of each",
-		diskText(disk.GetSandboxBytes()), diskText(disk.GetCachedBytes()), diskText(disk.GetMostBytes()))
+	if disk := house.GetDisk(); disk.GetMostBytes() > 0 {
+		a.say("on the disks of machines: %s, and cached environments %s; the house may take up %s of each",
+			diskText(disk.GetSandboxBytes()), diskText(disk.GetCachedBytes()), diskText(disk.GetMostBytes()))
+	}
+	if ran := house.GetSpending().GetRunning(); ran.GetCostMicros() > 0 || ran.GetUnpricedMs() > 0 {
+		a.say("this month, sandboxes of the house ran for %s; by the prices of their providers, that cost %s", ranText(ran), spentWords(ran))
+	}
 	return nil
+}
+
+// spentWords formats what sandboxes cost, as the end of a sentence.
+func spentWords(r *arbev1.SandboxRunning) string {
+	unpriced := entry.Approximately(time.Duration(r.GetUnpricedMs()) * time.Millisecond)
+	switch {
+	case r.GetUnpricedMs() == 0:
+		return dollarText(r.GetCostMicros())
+	case r.GetCostMicros() == 0:
+		return "an unknown amount for " + unpriced
+	}
+	return dollarText(r.GetCostMicros()) + ", and an unknown amount for " + unpriced
 }
 
 // diskText formats the disk space that something uses.
@@ -107,4 +126,4 @@ func (a *app) reconcileSandboxes(ctx context.Context, c *arbe.Client, house stri
 	return nil
 }
 
-var sandboxHeader = []string{"ID", "STATUS", "ENVIRONMENT", "DRIVER", "THREADS", "DISK", "USED", "CREATED"}
+var sandboxHeader = []string{"ID", "STATUS", "ENVIRONMENT", "DRIVER", "THREADS", "DISK", "RAN", "COST", "USED", "CREATED"}

@@ -38,6 +38,14 @@ func TestSandboxesOfAProviderAreListedAndReconciled(t *testing.T) {
 	if id == "" || strings.Contains(id, "\n") {
 		t.Fatalf("the house has the Sprites %q", id)
 	}
+	// Sprites does not tell what a sandbox used, so nobody knows what it cost.
+	ran := regexp.MustCompile(`(under 1 s|\d+ (s|min)) +unknown `)
+	if out, said := list("--driver", "sprite"); !ran.MatchString(out) || !strings.Contains(said, "that cost an unknown amount for ") {
+		t.Errorf("of the time that it ran, the list says %q%q", out, said)
+	}
+	if out := server.arbe(t, "sandbox", "show", id, "--json"); !regexp.MustCompile(`"running_ms":[1-9]\d*,"unpriced_ms":[1-9]\d*,"cost_micros":0[,}]`).MatchString(out) {
+		t.Errorf("of the time that it ran, it says %s", out)
+	}
 	if out, _ := list("--driver", "local"); strings.Contains(out, id) {
 		t.Errorf("the sandboxes of this machine are %q", out)
 	}

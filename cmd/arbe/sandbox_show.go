@@ -32,9 +32,9 @@ func sandboxShow(a *app) *cobra.Command {
 			return a.show(s.GetId(), viewSandbox(s), func() string {
 				var b strings.Builder
 				w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-				fmt.Fprintf(w, "sandbox\t%s\nstatus\t%s\nenvironment\t%s (%s)\ndriver\t%s\nhouse\t%s\nthreads\t%s\ndisk\t%s\ncreated\t%s\nused\t%s\nsaved\t%s\n",
+				fmt.Fprintf(w, "sandbox\t%s\nstatus\t%s\nenvironment\t%s (%s)\ndriver\t%s\nhouse\t%s\nthreads\t%s\ndisk\t%s\nran\t%s\ncost\t%s\ncreated\t%s\nused\t%s\nsaved\t%s\n",
 					s.GetId(), arbev1.Word(s.GetStatus()), entry.PrintableLine(s.GetUse().GetEnvironmentName()), s.GetEnvironmentId(), driverOf(s), s.GetHouseId(),
-					threadsOn(s.GetUse()), diskText(s.GetUse().GetDiskBytes()), a.when(s.GetCreatedAt().AsTime()), a.whenever(s.GetUse().GetUsedAt()), a.whenever(s.GetUse().GetSavedAt()))
+					threadsOn(s.GetUse()), diskText(s.GetUse().GetDiskBytes()), ranText(s.GetUse().GetRunning()), costNow(s.GetUse()), a.when(s.GetCreatedAt().AsTime()), a.whenever(s.GetUse().GetUsedAt()), a.whenever(s.GetUse().GetSavedAt()))
 				if s.GetDestroyedAt() != nil {
 					fmt.Fprintf(w, "deleted\t%s\n", a.when(s.GetDestroyedAt().AsTime()))
 				}
@@ -43,6 +43,15 @@ func sandboxShow(a *app) *cobra.Command {
 			})
 		}),
 	}
+}
+
+// costNow formats what a sandbox has cost, and what an hour costs now.
+func costNow(u *arbev1.SandboxUse) string {
+	text := costText(u.GetRunning())
+	if hourly := u.GetHourlyMicros(); hourly > 0 {
+		text += fmt.Sprintf(" (an hour of running costs $%.4f)", float64(hourly)/1e6)
+	}
+	return text
 }
 
 // threadsOn names the threads that are on a sandbox.

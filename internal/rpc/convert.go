@@ -248,12 +248,25 @@ func wireAccount(a sandbox.OwnAccount) *arbev1.SandboxAccount {
 }
 
 func wireUse(u sandbox.Use) *arbev1.SandboxUse {
-	return &arbev1.SandboxUse{
+	var hourly *int64
+	if u.HourlyMicros != sandbox.PriceUnknown {
+		hourly = &u.HourlyMicros
+	}
+	return &arbev1.SandboxUse{Running: wireRunning(u.Running), HourlyMicros: hourly,
+
 		EnvironmentName: u.EnvironmentName, UsedAt: timestamp(u.UsedAt), SavedAt: timestamp(u.SavedAt), ThreadCount: int32(u.ThreadCount), DiskBytes: u.DiskBytes,
 		Threads: each(u.Threads, func(t sandbox.UsingThread) *arbev1.NamedThread {
 			return &arbev1.NamedThread{ThreadId: t.ID, Name: t.Name}
 		}),
 	}
+}
+
+func wireRunning(r sandbox.Running) *arbev1.SandboxRunning {
+	return &arbev1.SandboxRunning{TimeMs: r.Time.Milliseconds(), UnpricedMs: r.Unpriced.Milliseconds(), CostMicros: r.CostMicros}
+}
+
+func wireSpending(s sandbox.Spending) *arbev1.SandboxSpending {
+	return &arbev1.SandboxSpending{Since: timestamp(s.Since), Running: wireRunning(s.Running)}
 }
 
 func wireDisk(d sandbox.Disk) *arbev1.HouseDisk {

@@ -62,7 +62,11 @@ func (s *sandboxService) ListSandboxes(ctx context.Context, req *arbev1.ListSand
 		if err != nil {
 			return nil, err
 		}
-		res.Disk = wireDisk(disk)
+		spending, err := s.Boxes.Spending(ctx, scope)
+		if err != nil {
+			return nil, err
+		}
+		res.Disk, res.Spending = wireDisk(disk), wireSpending(spending)
 	}
 	return res, nil
 }

@@ -23,114 +23,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// SandboxStatus is the status of a sandbox.
-type SandboxStatus int32
-
-const (
-	SandboxStatus_SANDBOX_STATUS_UNSPECIFIED SandboxStatus = 0
-	// It is being built.
-	SandboxStatus_SANDBOX_STATUS_PENDING SandboxStatus = 1
-	SandboxStatus_SANDBOX_STATUS_LIVE    SandboxStatus = 2
-	SandboxStatus_SANDBOX_STATUS_DEAD    SandboxStatus = 3
-)
-
-// Enum value maps for SandboxStatus.
-var (
-	SandboxStatus_name = map[int32]string{
-		0: "SANDBOX_STATUS_UNSPECIFIED",
-		1: "SANDBOX_STATUS_PENDING",
-		2: "SANDBOX_STATUS_LIVE",
-		3: "SANDBOX_STATUS_DEAD",
-	}
-	SandboxStatus_value = map[string]int32{
-		"SANDBOX_STATUS_UNSPECIFIED": 0,
-		"SANDBOX_STATUS_PENDING":     1,
-		"SANDBOX_STATUS_LIVE":        2,
-		"SANDBOX_STATUS_DEAD":        3,
-	}
-)
-
-func (x SandboxStatus) Enum() *SandboxStatus {
-	p := new(SandboxStatus)
-	*p = x
-	return p
-}
-
-func (x SandboxStatus) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (SandboxStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_arbe_v1_sandbox_proto_enumTypes[0].Descriptor()
-}
-
-func (SandboxStatus) Type() protoreflect.EnumType {
-	return &file_arbe_v1_sandbox_proto_enumTypes[0]
-}
-
-func (x SandboxStatus) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use SandboxStatus.Descriptor instead.
-func (SandboxStatus) EnumDescriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{0}
-}
-
-// SandboxLiveness is what a check of a sandbox found.
-type SandboxLiveness int32
-
-const (
-	SandboxLiveness_SANDBOX_LIVENESS_UNSPECIFIED SandboxLiveness = 0
-	SandboxLiveness_SANDBOX_LIVENESS_LIVE        SandboxLiveness = 1
-	SandboxLiveness_SANDBOX_LIVENESS_GONE        SandboxLiveness = 2
-	// The provider did not answer, or only another machine can reach the sandbox.
-	SandboxLiveness_SANDBOX_LIVENESS_UNKNOWN SandboxLiveness = 3
-)
-
-// Enum value maps for SandboxLiveness.
-var (
-	SandboxLiveness_name = map[int32]string{
-		0: "SANDBOX_LIVENESS_UNSPECIFIED",
-		1: "SANDBOX_LIVENESS_LIVE",
-		2: "SANDBOX_LIVENESS_GONE",
-		3: "SANDBOX_LIVENESS_UNKNOWN",
-	}
-	SandboxLiveness_value = map[string]int32{
-		"SANDBOX_LIVENESS_UNSPECIFIED": 0,
-		"SANDBOX_LIVENESS_LIVE":        1,
-		"SANDBOX_LIVENESS_GONE":        2,
-		"SANDBOX_LIVENESS_UNKNOWN":     3,
-	}
-)
-
-func (x SandboxLiveness) Enum() *SandboxLiveness {
-	p := new(SandboxLiveness)
-	*p = x
-	return p
-}
-
-func (x SandboxLiveness) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (SandboxLiveness) Descriptor() protoreflect.EnumDescriptor {
-	return file_arbe_v1_sandbox_proto_enumTypes[1].Descriptor()
-}
-
-func (SandboxLiveness) Type() protoreflect.EnumType {
-	return &file_arbe_v1_sandbox_proto_enumTypes[1]
-}
-
-func (x SandboxLiveness) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use SandboxLiveness.Descriptor instead.
-func (SandboxLiveness) EnumDescriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{1}
-}
-
 // Sandbox is a machine with a working tree, built from an environment.
 type Sandbox struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -138,8 +30,9 @@ type Sandbox struct {
 	HouseId       string                 `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	EnvironmentId string                 `protobuf:"bytes,3,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	// The driver that created it.
-	Provider string        `protobuf:"bytes,4,opt,name=provider,proto3" json:"provider,omitempty"`
-	Status   SandboxStatus `protobuf:"varint,5,opt,name=status,proto3,enum=arbe.v1.SandboxStatus" json:"status,omitempty"`
+	Provider string `protobuf:"bytes,4,opt,name=provider,proto3" json:"provider,omitempty"`
+	// "pending", "live" or "dead".
+	Status string `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
 	// Whether it is deleted automatically when no running thread uses it.
 	Ephemeral   bool                   `protobuf:"varint,6,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
 	CreatedAt   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
@@ -212,11 +105,11 @@ func (x *Sandbox) GetProvider() string {
 	return ""
 }
 
-func (x *Sandbox) GetStatus() SandboxStatus {
+func (x *Sandbox) GetStatus() string {
 	if x != nil {
 		return x.Status
 	}
-	return SandboxStatus_SANDBOX_STATUS_UNSPECIFIED
+	return ""
 }
 
 func (x *Sandbox) GetEphemeral() bool {
@@ -273,7 +166,11 @@ type SandboxUse struct {
 	ThreadCount int32          `protobuf:"varint,4,opt,name=thread_count,json=threadCount,proto3" json:"thread_count,omitempty"`
 	Threads     []*NamedThread `protobuf:"bytes,5,rep,name=threads,proto3" json:"threads,omitempty"`
 	// The disk space that it uses on its machine, measured every few minutes; 0 if it is unknown.
-	DiskBytes     int64 `protobuf:"varint,6,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
+	DiskBytes int64 `protobuf:"varint,6,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
+	// How long it has run, as of the last few minutes, and what that cost.
+	Running *SandboxRunning `protobuf:"bytes,7,opt,name=running,proto3" json:"running,omitempty"`
+	// What an hour of running costs now, in millionths of a US dollar; 0 if it costs nothing. Unset if it is unknown.
+	HourlyMicros  *int64 `protobuf:"varint,8,opt,name=hourly_micros,json=hourlyMicros,proto3,oneof" json:"hourly_micros,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -350,6 +247,84 @@ func (x *SandboxUse) GetDiskBytes() int64 {
 	return 0
 }
 
+func (x *SandboxUse) GetRunning() *SandboxRunning {
+	if x != nil {
+		return x.Running
+	}
+	return nil
+}
+
+func (x *SandboxUse) GetHourlyMicros() int64 {
+	if x != nil && x.HourlyMicros != nil {
+		return *x.HourlyMicros
+	}
+	return 0
+}
+
+// SandboxRunning is the running time of sandboxes, and what it cost. A stopped sandbox does not run. If the provider stopped one, the
+// time until it was last known to run counts, which may be a few minutes too little.
+type SandboxRunning struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	TimeMs int64                  `protobuf:"varint,1,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
+	// The part of the time that costs something, but the price is unknown.
+	UnpricedMs int64 `protobuf:"varint,2,opt,name=unpriced_ms,json=unpricedMs,proto3" json:"unpriced_ms,omitempty"`
+	// The cost of the rest, in millionths of a US dollar: the price of each sandbox while it ran, multiplied by the time.
+	CostMicros    int64 `protobuf:"varint,3,opt,name=cost_micros,json=costMicros,proto3" json:"cost_micros,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxRunning) Reset() {
+	*x = SandboxRunning{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxRunning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxRunning) ProtoMessage() {}
+
+func (x *SandboxRunning) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxRunning.ProtoReflect.Descriptor instead.
+func (*SandboxRunning) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SandboxRunning) GetTimeMs() int64 {
+	if x != nil {
+		return x.TimeMs
+	}
+	return 0
+}
+
+func (x *SandboxRunning) GetUnpricedMs() int64 {
+	if x != nil {
+		return x.UnpricedMs
+	}
+	return 0
+}
+
+func (x *SandboxRunning) GetCostMicros() int64 {
+	if x != nil {
+		return x.CostMicros
+	}
+	return 0
+}
+
 type GetSandboxRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -359,7 +334,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[2]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -371,7 +346,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[2]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -384,7 +359,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetSandboxRequest) GetId() string {
@@ -403,7 +378,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[3]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -415,7 +390,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[3]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -428,7 +403,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *Sandbox {
@@ -457,7 +432,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[4]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -469,7 +444,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[4]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -482,7 +457,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListSandboxesRequest) GetHouseId() string {
@@ -533,14 +508,16 @@ type ListSandboxesResponse struct {
 	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The disk space that the house uses. Set on the first page.
-	Disk          *HouseDisk `protobuf:"bytes,3,opt,name=disk,proto3" json:"disk,omitempty"`
+	Disk *HouseDisk `protobuf:"bytes,3,opt,name=disk,proto3" json:"disk,omitempty"`
+	// What all sandboxes of the house have run this month, including dead ones. Set on the first page.
+	Spending      *SandboxSpending `protobuf:"bytes,4,opt,name=spending,proto3" json:"spending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[5]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +529,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[5]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +542,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*Sandbox {
@@ -589,6 +566,68 @@ func (x *ListSandboxesResponse) GetDisk() *HouseDisk {
 	return nil
 }
 
+func (x *ListSandboxesResponse) GetSpending() *SandboxSpending {
+	if x != nil {
+		return x.Spending
+	}
+	return nil
+}
+
+// SandboxSpending is the running time of a house's sandboxes since a moment, and what it cost. It includes sandboxes that are deleted,
+// and builds that failed.
+type SandboxSpending struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The beginning of the current month in UTC.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
+	Running       *SandboxRunning        `protobuf:"bytes,2,opt,name=running,proto3" json:"running,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxSpending) Reset() {
+	*x = SandboxSpending{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxSpending) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxSpending) ProtoMessage() {}
+
+func (x *SandboxSpending) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxSpending.ProtoReflect.Descriptor instead.
+func (*SandboxSpending) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SandboxSpending) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *SandboxSpending) GetRunning() *SandboxRunning {
+	if x != nil {
+		return x.Running
+	}
+	return nil
+}
+
 // HouseDisk is the disk space that a house uses on machines with local sandboxes. It is measured every few minutes.
 type HouseDisk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -603,7 +642,7 @@ type HouseDisk struct {
 
 func (x *HouseDisk) Reset() {
 	*x = HouseDisk{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[6]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +654,7 @@ func (x *HouseDisk) String() string {
 func (*HouseDisk) ProtoMessage() {}
 
 func (x *HouseDisk) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[6]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +667,7 @@ func (x *HouseDisk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HouseDisk.ProtoReflect.Descriptor instead.
 func (*HouseDisk) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HouseDisk) GetSandboxBytes() int64 {
@@ -661,7 +700,7 @@ type GetSandboxLogRequest struct {
 
 func (x *GetSandboxLogRequest) Reset() {
 	*x = GetSandboxLogRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[7]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +712,7 @@ func (x *GetSandboxLogRequest) String() string {
 func (*GetSandboxLogRequest) ProtoMessage() {}
 
 func (x *GetSandboxLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[7]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +725,7 @@ func (x *GetSandboxLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxLogRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxLogRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetSandboxLogRequest) GetId() string {
@@ -711,7 +750,7 @@ type GetSandboxLogResponse struct {
 
 func (x *GetSandboxLogResponse) Reset() {
 	*x = GetSandboxLogResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[8]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +762,7 @@ func (x *GetSandboxLogResponse) String() string {
 func (*GetSandboxLogResponse) ProtoMessage() {}
 
 func (x *GetSandboxLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[8]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +775,7 @@ func (x *GetSandboxLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxLogResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxLogResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetSandboxLogResponse) GetSteps() []*SandboxStep {
@@ -783,7 +822,7 @@ type SandboxStep struct {
 
 func (x *SandboxStep) Reset() {
 	*x = SandboxStep{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[9]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +834,7 @@ func (x *SandboxStep) String() string {
 func (*SandboxStep) ProtoMessage() {}
 
 func (x *SandboxStep) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[9]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +847,7 @@ func (x *SandboxStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxStep.ProtoReflect.Descriptor instead.
 func (*SandboxStep) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SandboxStep) GetName() string {
@@ -848,7 +887,7 @@ type ReconcileSandboxesRequest struct {
 
 func (x *ReconcileSandboxesRequest) Reset() {
 	*x = ReconcileSandboxesRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[10]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +899,7 @@ func (x *ReconcileSandboxesRequest) String() string {
 func (*ReconcileSandboxesRequest) ProtoMessage() {}
 
 func (x *ReconcileSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[10]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +912,7 @@ func (x *ReconcileSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ReconcileSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReconcileSandboxesRequest) GetHouseId() string {
@@ -893,7 +932,7 @@ type ReconcileSandboxesResponse struct {
 
 func (x *ReconcileSandboxesResponse) Reset() {
 	*x = ReconcileSandboxesResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[11]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +944,7 @@ func (x *ReconcileSandboxesResponse) String() string {
 func (*ReconcileSandboxesResponse) ProtoMessage() {}
 
 func (x *ReconcileSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[11]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +957,7 @@ func (x *ReconcileSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ReconcileSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReconcileSandboxesResponse) GetSandboxes() []*ReconciledSandbox {
@@ -930,16 +969,17 @@ func (x *ReconcileSandboxesResponse) GetSandboxes() []*ReconciledSandbox {
 
 // ReconciledSandbox is the result of checking a sandbox.
 type ReconciledSandbox struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sandbox       *Sandbox               `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
-	Liveness      SandboxLiveness        `protobuf:"varint,2,opt,name=liveness,proto3,enum=arbe.v1.SandboxLiveness" json:"liveness,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox *Sandbox               `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// "live", "gone" or "unknown". It is unknown if the provider did not answer, or if only another machine can reach the sandbox.
+	Liveness      string `protobuf:"bytes,2,opt,name=liveness,proto3" json:"liveness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReconciledSandbox) Reset() {
 	*x = ReconciledSandbox{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[12]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -951,7 +991,7 @@ func (x *ReconciledSandbox) String() string {
 func (*ReconciledSandbox) ProtoMessage() {}
 
 func (x *ReconciledSandbox) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[12]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -964,7 +1004,7 @@ func (x *ReconciledSandbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconciledSandbox.ProtoReflect.Descriptor instead.
 func (*ReconciledSandbox) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReconciledSandbox) GetSandbox() *Sandbox {
@@ -974,11 +1014,11 @@ func (x *ReconciledSandbox) GetSandbox() *Sandbox {
 	return nil
 }
 
-func (x *ReconciledSandbox) GetLiveness() SandboxLiveness {
+func (x *ReconciledSandbox) GetLiveness() string {
 	if x != nil {
 		return x.Liveness
 	}
-	return SandboxLiveness_SANDBOX_LIVENESS_UNSPECIFIED
+	return ""
 }
 
 type DestroySandboxRequest struct {
@@ -992,7 +1032,7 @@ type DestroySandboxRequest struct {
 
 func (x *DestroySandboxRequest) Reset() {
 	*x = DestroySandboxRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[13]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1044,7 @@ func (x *DestroySandboxRequest) String() string {
 func (*DestroySandboxRequest) ProtoMessage() {}
 
 func (x *DestroySandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[13]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1057,7 @@ func (x *DestroySandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroySandboxRequest.ProtoReflect.Descriptor instead.
 func (*DestroySandboxRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DestroySandboxRequest) GetId() string {
@@ -1043,7 +1083,7 @@ type DestroySandboxResponse struct {
 
 func (x *DestroySandboxResponse) Reset() {
 	*x = DestroySandboxResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[14]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1095,7 @@ func (x *DestroySandboxResponse) String() string {
 func (*DestroySandboxResponse) ProtoMessage() {}
 
 func (x *DestroySandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[14]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1108,7 @@ func (x *DestroySandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroySandboxResponse.ProtoReflect.Descriptor instead.
 func (*DestroySandboxResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DestroySandboxResponse) GetSandbox() *Sandbox {
@@ -1087,7 +1127,7 @@ type ListSandboxAccountsRequest struct {
 
 func (x *ListSandboxAccountsRequest) Reset() {
 	*x = ListSandboxAccountsRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1139,7 @@ func (x *ListSandboxAccountsRequest) String() string {
 func (*ListSandboxAccountsRequest) ProtoMessage() {}
 
 func (x *ListSandboxAccountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1152,7 @@ func (x *ListSandboxAccountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxAccountsRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxAccountsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListSandboxAccountsRequest) GetHouseId() string {
@@ -1132,7 +1172,7 @@ type ListSandboxAccountsResponse struct {
 
 func (x *ListSandboxAccountsResponse) Reset() {
 	*x = ListSandboxAccountsResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1184,7 @@ func (x *ListSandboxAccountsResponse) String() string {
 func (*ListSandboxAccountsResponse) ProtoMessage() {}
 
 func (x *ListSandboxAccountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1197,7 @@ func (x *ListSandboxAccountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxAccountsResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxAccountsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListSandboxAccountsResponse) GetAccounts() []*SandboxAccount {
@@ -1185,7 +1225,7 @@ type SandboxAccount struct {
 
 func (x *SandboxAccount) Reset() {
 	*x = SandboxAccount{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1197,7 +1237,7 @@ func (x *SandboxAccount) String() string {
 func (*SandboxAccount) ProtoMessage() {}
 
 func (x *SandboxAccount) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1210,7 +1250,7 @@ func (x *SandboxAccount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxAccount.ProtoReflect.Descriptor instead.
 func (*SandboxAccount) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SandboxAccount) GetDriver() string {
@@ -1257,7 +1297,7 @@ type WakeSandboxRequest struct {
 
 func (x *WakeSandboxRequest) Reset() {
 	*x = WakeSandboxRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[18]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1309,7 @@ func (x *WakeSandboxRequest) String() string {
 func (*WakeSandboxRequest) ProtoMessage() {}
 
 func (x *WakeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[18]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1322,7 @@ func (x *WakeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WakeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*WakeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WakeSandboxRequest) GetThreadId() string {
@@ -1304,7 +1344,7 @@ type WakeSandboxResponse struct {
 
 func (x *WakeSandboxResponse) Reset() {
 	*x = WakeSandboxResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[19]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1356,7 @@ func (x *WakeSandboxResponse) String() string {
 func (*WakeSandboxResponse) ProtoMessage() {}
 
 func (x *WakeSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[19]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1369,7 @@ func (x *WakeSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WakeSandboxResponse.ProtoReflect.Descriptor instead.
 func (*WakeSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WakeSandboxResponse) GetSandboxId() string {
@@ -1356,7 +1396,7 @@ type OpenPreviewRequest struct {
 
 func (x *OpenPreviewRequest) Reset() {
 	*x = OpenPreviewRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[20]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1408,7 @@ func (x *OpenPreviewRequest) String() string {
 func (*OpenPreviewRequest) ProtoMessage() {}
 
 func (x *OpenPreviewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[20]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1421,7 @@ func (x *OpenPreviewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPreviewRequest.ProtoReflect.Descriptor instead.
 func (*OpenPreviewRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OpenPreviewRequest) GetThreadId() string {
@@ -1408,7 +1448,7 @@ type OpenPreviewResponse struct {
 
 func (x *OpenPreviewResponse) Reset() {
 	*x = OpenPreviewResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[21]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1460,7 @@ func (x *OpenPreviewResponse) String() string {
 func (*OpenPreviewResponse) ProtoMessage() {}
 
 func (x *OpenPreviewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[21]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1473,7 @@ func (x *OpenPreviewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPreviewResponse.ProtoReflect.Descriptor instead.
 func (*OpenPreviewResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *OpenPreviewResponse) GetUrl() string {
@@ -1463,7 +1503,7 @@ type ReadSandboxPathRequest struct {
 
 func (x *ReadSandboxPathRequest) Reset() {
 	*x = ReadSandboxPathRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[22]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1515,7 @@ func (x *ReadSandboxPathRequest) String() string {
 func (*ReadSandboxPathRequest) ProtoMessage() {}
 
 func (x *ReadSandboxPathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[22]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1528,7 @@ func (x *ReadSandboxPathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSandboxPathRequest.ProtoReflect.Descriptor instead.
 func (*ReadSandboxPathRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadSandboxPathRequest) GetThreadId() string {
@@ -1529,7 +1569,7 @@ type ReadSandboxPathResponse struct {
 
 func (x *ReadSandboxPathResponse) Reset() {
 	*x = ReadSandboxPathResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[23]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1581,7 @@ func (x *ReadSandboxPathResponse) String() string {
 func (*ReadSandboxPathResponse) ProtoMessage() {}
 
 func (x *ReadSandboxPathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[23]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1594,7 @@ func (x *ReadSandboxPathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSandboxPathResponse.ProtoReflect.Descriptor instead.
 func (*ReadSandboxPathResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReadSandboxPathResponse) GetFile() *SandboxFile {
@@ -1602,7 +1642,7 @@ type SandboxFile struct {
 
 func (x *SandboxFile) Reset() {
 	*x = SandboxFile{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[24]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1654,7 @@ func (x *SandboxFile) String() string {
 func (*SandboxFile) ProtoMessage() {}
 
 func (x *SandboxFile) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[24]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1667,7 @@ func (x *SandboxFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxFile.ProtoReflect.Descriptor instead.
 func (*SandboxFile) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SandboxFile) GetName() string {
@@ -1667,7 +1707,7 @@ type GetSandboxChangesRequest struct {
 
 func (x *GetSandboxChangesRequest) Reset() {
 	*x = GetSandboxChangesRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[25]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1719,7 @@ func (x *GetSandboxChangesRequest) String() string {
 func (*GetSandboxChangesRequest) ProtoMessage() {}
 
 func (x *GetSandboxChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[25]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1732,7 @@ func (x *GetSandboxChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxChangesRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxChangesRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetSandboxChangesRequest) GetThreadId() string {
@@ -1716,7 +1756,7 @@ type GetSandboxChangesResponse struct {
 
 func (x *GetSandboxChangesResponse) Reset() {
 	*x = GetSandboxChangesResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[26]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1768,7 @@ func (x *GetSandboxChangesResponse) String() string {
 func (*GetSandboxChangesResponse) ProtoMessage() {}
 
 func (x *GetSandboxChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[26]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1781,7 @@ func (x *GetSandboxChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxChangesResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxChangesResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetSandboxChangesResponse) GetPatch() []byte {
@@ -1769,13 +1809,13 @@ var File_arbe_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/sandbox.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb4\x03\n" +
+	"\x15arbe/v1/sandbox.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x03\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12%\n" +
 	"\x0eenvironment_id\x18\x03 \x01(\tR\renvironmentId\x12\x1a\n" +
-	"\bprovider\x18\x04 \x01(\tR\bprovider\x12.\n" +
-	"\x06status\x18\x05 \x01(\x0e2\x16.arbe.v1.SandboxStatusR\x06status\x12\x1c\n" +
+	"\bprovider\x18\x04 \x01(\tR\bprovider\x12\x16\n" +
+	"\x06status\x18\x05 \x01(\tR\x06status\x12\x1c\n" +
 	"\tephemeral\x18\x06 \x01(\bR\tephemeral\x129\n" +
 	"\n" +
 	"created_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12=\n" +
@@ -1784,7 +1824,7 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\vown_account\x18\n" +
 	" \x01(\bR\n" +
 	"ownAccount\x12+\n" +
-	"\x11without_terminals\x18\v \x01(\bR\x10withoutTerminals\"\x95\x02\n" +
+	"\x11without_terminals\x18\v \x01(\bR\x10withoutTerminals\"\x84\x03\n" +
 	"\n" +
 	"SandboxUse\x12)\n" +
 	"\x10environment_name\x18\x01 \x01(\tR\x0fenvironmentName\x123\n" +
@@ -1793,7 +1833,16 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\fthread_count\x18\x04 \x01(\x05R\vthreadCount\x12.\n" +
 	"\athreads\x18\x05 \x03(\v2\x14.arbe.v1.NamedThreadR\athreads\x12\x1d\n" +
 	"\n" +
-	"disk_bytes\x18\x06 \x01(\x03R\tdiskBytes\".\n" +
+	"disk_bytes\x18\x06 \x01(\x03R\tdiskBytes\x121\n" +
+	"\arunning\x18\a \x01(\v2\x17.arbe.v1.SandboxRunningR\arunning\x12(\n" +
+	"\rhourly_micros\x18\b \x01(\x03H\x00R\fhourlyMicros\x88\x01\x01B\x10\n" +
+	"\x0e_hourly_micros\"k\n" +
+	"\x0eSandboxRunning\x12\x17\n" +
+	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x1f\n" +
+	"\vunpriced_ms\x18\x02 \x01(\x03R\n" +
+	"unpricedMs\x12\x1f\n" +
+	"\vcost_micros\x18\x03 \x01(\x03R\n" +
+	"costMicros\".\n" +
 	"\x11GetSandboxRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"@\n" +
 	"\x12GetSandboxResponse\x12*\n" +
@@ -1806,11 +1855,15 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12$\n" +
 	"\tid_prefix\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\bidPrefix\x12#\n" +
 	"\bprovider\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\bprovider\x12\x1a\n" +
-	"\bexisting\x18\x06 \x01(\bR\bexisting\"\x97\x01\n" +
+	"\bexisting\x18\x06 \x01(\bR\bexisting\"\xcd\x01\n" +
 	"\x15ListSandboxesResponse\x12.\n" +
 	"\tsandboxes\x18\x01 \x03(\v2\x10.arbe.v1.SandboxR\tsandboxes\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12&\n" +
-	"\x04disk\x18\x03 \x01(\v2\x12.arbe.v1.HouseDiskR\x04disk\"r\n" +
+	"\x04disk\x18\x03 \x01(\v2\x12.arbe.v1.HouseDiskR\x04disk\x124\n" +
+	"\bspending\x18\x04 \x01(\v2\x18.arbe.v1.SandboxSpendingR\bspending\"v\n" +
+	"\x0fSandboxSpending\x120\n" +
+	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x121\n" +
+	"\arunning\x18\x02 \x01(\v2\x17.arbe.v1.SandboxRunningR\arunning\"r\n" +
 	"\tHouseDisk\x12#\n" +
 	"\rsandbox_bytes\x18\x01 \x01(\x03R\fsandboxBytes\x12!\n" +
 	"\fcached_bytes\x18\x02 \x01(\x03R\vcachedBytes\x12\x1d\n" +
@@ -1832,10 +1885,10 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\x19ReconcileSandboxesRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"V\n" +
 	"\x1aReconcileSandboxesResponse\x128\n" +
-	"\tsandboxes\x18\x01 \x03(\v2\x1a.arbe.v1.ReconciledSandboxR\tsandboxes\"u\n" +
+	"\tsandboxes\x18\x01 \x03(\v2\x1a.arbe.v1.ReconciledSandboxR\tsandboxes\"[\n" +
 	"\x11ReconciledSandbox\x12*\n" +
-	"\asandbox\x18\x01 \x01(\v2\x10.arbe.v1.SandboxR\asandbox\x124\n" +
-	"\bliveness\x18\x02 \x01(\x0e2\x18.arbe.v1.SandboxLivenessR\bliveness\"L\n" +
+	"\asandbox\x18\x01 \x01(\v2\x10.arbe.v1.SandboxR\asandbox\x12\x1a\n" +
+	"\bliveness\x18\x02 \x01(\tR\bliveness\"L\n" +
 	"\x15DestroySandboxRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\x18\n" +
 	"\adiscard\x18\x02 \x01(\bR\adiscard\"D\n" +
@@ -1885,17 +1938,7 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\x19GetSandboxChangesResponse\x12\x14\n" +
 	"\x05patch\x18\x01 \x01(\fR\x05patch\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12\x19\n" +
-	"\bleft_out\x18\x03 \x01(\x05R\aleftOut*}\n" +
-	"\rSandboxStatus\x12\x1e\n" +
-	"\x1aSANDBOX_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n" +
-	"\x16SANDBOX_STATUS_PENDING\x10\x01\x12\x17\n" +
-	"\x13SANDBOX_STATUS_LIVE\x10\x02\x12\x17\n" +
-	"\x13SANDBOX_STATUS_DEAD\x10\x03*\x87\x01\n" +
-	"\x0fSandboxLiveness\x12 \n" +
-	"\x1cSANDBOX_LIVENESS_UNSPECIFIED\x10\x00\x12\x19\n" +
-	"\x15SANDBOX_LIVENESS_LIVE\x10\x01\x12\x19\n" +
-	"\x15SANDBOX_LIVENESS_GONE\x10\x02\x12\x1c\n" +
-	"\x18SANDBOX_LIVENESS_UNKNOWN\x10\x032\xf3\x06\n" +
+	"\bleft_out\x18\x03 \x01(\x05R\aleftOut2\xf3\x06\n" +
 	"\x0eSandboxService\x12J\n" +
 	"\n" +
 	"GetSandbox\x12\x1a.arbe.v1.GetSandboxRequest\x1a\x1b.arbe.v1.GetSandboxResponse\"\x03\x90\x02\x01\x12S\n" +
@@ -1921,17 +1964,16 @@ func file_arbe_v1_sandbox_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_sandbox_proto_rawDescData
 }
 
-var file_arbe_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_arbe_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_arbe_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_arbe_v1_sandbox_proto_goTypes = []any{
-	(SandboxStatus)(0),                  // 0: arbe.v1.SandboxStatus
-	(SandboxLiveness)(0),                // 1: arbe.v1.SandboxLiveness
-	(*Sandbox)(nil),                     // 2: arbe.v1.Sandbox
-	(*SandboxUse)(nil),                  // 3: arbe.v1.SandboxUse
-	(*GetSandboxRequest)(nil),           // 4: arbe.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),          // 5: arbe.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),        // 6: arbe.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),       // 7: arbe.v1.ListSandboxesResponse
+	(*Sandbox)(nil),                     // 0: arbe.v1.Sandbox
+	(*SandboxUse)(nil),                  // 1: arbe.v1.SandboxUse
+	(*SandboxRunning)(nil),              // 2: arbe.v1.SandboxRunning
+	(*GetSandboxRequest)(nil),           // 3: arbe.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),          // 4: arbe.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),        // 5: arbe.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),       // 6: arbe.v1.ListSandboxesResponse
+	(*SandboxSpending)(nil),             // 7: arbe.v1.SandboxSpending
 	(*HouseDisk)(nil),                   // 8: arbe.v1.HouseDisk
 	(*GetSandboxLogRequest)(nil),        // 9: arbe.v1.GetSandboxLogRequest
 	(*GetSandboxLogResponse)(nil),       // 10: arbe.v1.GetSandboxLogResponse
@@ -1958,54 +2000,56 @@ var file_arbe_v1_sandbox_proto_goTypes = []any{
 	(*TreePart)(nil),                    // 31: arbe.v1.TreePart
 }
 var file_arbe_v1_sandbox_proto_depIdxs = []int32{
-	0,  // 0: arbe.v1.Sandbox.status:type_name -> arbe.v1.SandboxStatus
-	29, // 1: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
-	29, // 2: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
-	3,  // 3: arbe.v1.Sandbox.use:type_name -> arbe.v1.SandboxUse
-	29, // 4: arbe.v1.SandboxUse.used_at:type_name -> google.protobuf.Timestamp
-	29, // 5: arbe.v1.SandboxUse.saved_at:type_name -> google.protobuf.Timestamp
-	30, // 6: arbe.v1.SandboxUse.threads:type_name -> arbe.v1.NamedThread
-	2,  // 7: arbe.v1.GetSandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
-	2,  // 8: arbe.v1.ListSandboxesResponse.sandboxes:type_name -> arbe.v1.Sandbox
+	29, // 0: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
+	29, // 1: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
+	1,  // 2: arbe.v1.Sandbox.use:type_name -> arbe.v1.SandboxUse
+	29, // 3: arbe.v1.SandboxUse.used_at:type_name -> google.protobuf.Timestamp
+	29, // 4: arbe.v1.SandboxUse.saved_at:type_name -> google.protobuf.Timestamp
+	30, // 5: arbe.v1.SandboxUse.threads:type_name -> arbe.v1.NamedThread
+	2,  // 6: arbe.v1.SandboxUse.running:type_name -> arbe.v1.SandboxRunning
+	0,  // 7: arbe.v1.GetSandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
+	0,  // 8: arbe.v1.ListSandboxesResponse.sandboxes:type_name -> arbe.v1.Sandbox
 	8,  // 9: arbe.v1.ListSandboxesResponse.disk:type_name -> arbe.v1.HouseDisk
-	11, // 10: arbe.v1.GetSandboxLogResponse.steps:type_name -> arbe.v1.SandboxStep
-	29, // 11: arbe.v1.GetSandboxLogResponse.used_at:type_name -> google.protobuf.Timestamp
-	29, // 12: arbe.v1.GetSandboxLogResponse.saved_at:type_name -> google.protobuf.Timestamp
-	31, // 13: arbe.v1.GetSandboxLogResponse.saved:type_name -> arbe.v1.TreePart
-	14, // 14: arbe.v1.ReconcileSandboxesResponse.sandboxes:type_name -> arbe.v1.ReconciledSandbox
-	2,  // 15: arbe.v1.ReconciledSandbox.sandbox:type_name -> arbe.v1.Sandbox
-	1,  // 16: arbe.v1.ReconciledSandbox.liveness:type_name -> arbe.v1.SandboxLiveness
-	2,  // 17: arbe.v1.DestroySandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
-	19, // 18: arbe.v1.ListSandboxAccountsResponse.accounts:type_name -> arbe.v1.SandboxAccount
-	29, // 19: arbe.v1.OpenPreviewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	26, // 20: arbe.v1.ReadSandboxPathResponse.file:type_name -> arbe.v1.SandboxFile
-	26, // 21: arbe.v1.ReadSandboxPathResponse.files:type_name -> arbe.v1.SandboxFile
-	29, // 22: arbe.v1.SandboxFile.changed_at:type_name -> google.protobuf.Timestamp
-	4,  // 23: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
-	6,  // 24: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
-	9,  // 25: arbe.v1.SandboxService.GetSandboxLog:input_type -> arbe.v1.GetSandboxLogRequest
-	12, // 26: arbe.v1.SandboxService.ReconcileSandboxes:input_type -> arbe.v1.ReconcileSandboxesRequest
-	15, // 27: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
-	17, // 28: arbe.v1.SandboxService.ListSandboxAccounts:input_type -> arbe.v1.ListSandboxAccountsRequest
-	20, // 29: arbe.v1.SandboxService.WakeSandbox:input_type -> arbe.v1.WakeSandboxRequest
-	22, // 30: arbe.v1.SandboxService.OpenPreview:input_type -> arbe.v1.OpenPreviewRequest
-	24, // 31: arbe.v1.SandboxService.ReadSandboxPath:input_type -> arbe.v1.ReadSandboxPathRequest
-	27, // 32: arbe.v1.SandboxService.GetSandboxChanges:input_type -> arbe.v1.GetSandboxChangesRequest
-	5,  // 33: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
-	7,  // 34: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
-	10, // 35: arbe.v1.SandboxService.GetSandboxLog:output_type -> arbe.v1.GetSandboxLogResponse
-	13, // 36: arbe.v1.SandboxService.ReconcileSandboxes:output_type -> arbe.v1.ReconcileSandboxesResponse
-	16, // 37: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
-	18, // 38: arbe.v1.SandboxService.ListSandboxAccounts:output_type -> arbe.v1.ListSandboxAccountsResponse
-	21, // 39: arbe.v1.SandboxService.WakeSandbox:output_type -> arbe.v1.WakeSandboxResponse
-	23, // 40: arbe.v1.SandboxService.OpenPreview:output_type -> arbe.v1.OpenPreviewResponse
-	25, // 41: arbe.v1.SandboxService.ReadSandboxPath:output_type -> arbe.v1.ReadSandboxPathResponse
-	28, // 42: arbe.v1.SandboxService.GetSandboxChanges:output_type -> arbe.v1.GetSandboxChangesResponse
-	33, // [33:43] is the sub-list for method output_type
-	23, // [23:33] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	7,  // 10: arbe.v1.ListSandboxesResponse.spending:type_name -> arbe.v1.SandboxSpending
+	29, // 11: arbe.v1.SandboxSpending.since:type_name -> google.protobuf.Timestamp
+	2,  // 12: arbe.v1.SandboxSpending.running:type_name -> arbe.v1.SandboxRunning
+	11, // 13: arbe.v1.GetSandboxLogResponse.steps:type_name -> arbe.v1.SandboxStep
+	29, // 14: arbe.v1.GetSandboxLogResponse.used_at:type_name -> google.protobuf.Timestamp
+	29, // 15: arbe.v1.GetSandboxLogResponse.saved_at:type_name -> google.protobuf.Timestamp
+	31, // 16: arbe.v1.GetSandboxLogResponse.saved:type_name -> arbe.v1.TreePart
+	14, // 17: arbe.v1.ReconcileSandboxesResponse.sandboxes:type_name -> arbe.v1.ReconciledSandbox
+	0,  // 18: arbe.v1.ReconciledSandbox.sandbox:type_name -> arbe.v1.Sandbox
+	0,  // 19: arbe.v1.DestroySandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
+	19, // 20: arbe.v1.ListSandboxAccountsResponse.accounts:type_name -> arbe.v1.SandboxAccount
+	29, // 21: arbe.v1.OpenPreviewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	26, // 22: arbe.v1.ReadSandboxPathResponse.file:type_name -> arbe.v1.SandboxFile
+	26, // 23: arbe.v1.ReadSandboxPathResponse.files:type_name -> arbe.v1.SandboxFile
+	29, // 24: arbe.v1.SandboxFile.changed_at:type_name -> google.protobuf.Timestamp
+	3,  // 25: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
+	5,  // 26: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
+	9,  // 27: arbe.v1.SandboxService.GetSandboxLog:input_type -> arbe.v1.GetSandboxLogRequest
+	12, // 28: arbe.v1.SandboxService.ReconcileSandboxes:input_type -> arbe.v1.ReconcileSandboxesRequest
+	15, // 29: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
+	17, // 30: arbe.v1.SandboxService.ListSandboxAccounts:input_type -> arbe.v1.ListSandboxAccountsRequest
+	20, // 31: arbe.v1.SandboxService.WakeSandbox:input_type -> arbe.v1.WakeSandboxRequest
+	22, // 32: arbe.v1.SandboxService.OpenPreview:input_type -> arbe.v1.OpenPreviewRequest
+	24, // 33: arbe.v1.SandboxService.ReadSandboxPath:input_type -> arbe.v1.ReadSandboxPathRequest
+	27, // 34: arbe.v1.SandboxService.GetSandboxChanges:input_type -> arbe.v1.GetSandboxChangesRequest
+	4,  // 35: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
+	6,  // 36: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
+	10, // 37: arbe.v1.SandboxService.GetSandboxLog:output_type -> arbe.v1.GetSandboxLogResponse
+	13, // 38: arbe.v1.SandboxService.ReconcileSandboxes:output_type -> arbe.v1.ReconcileSandboxesResponse
+	16, // 39: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
+	18, // 40: arbe.v1.SandboxService.ListSandboxAccounts:output_type -> arbe.v1.ListSandboxAccountsResponse
+	21, // 41: arbe.v1.SandboxService.WakeSandbox:output_type -> arbe.v1.WakeSandboxResponse
+	23, // 42: arbe.v1.SandboxService.OpenPreview:output_type -> arbe.v1.OpenPreviewResponse
+	25, // 43: arbe.v1.SandboxService.ReadSandboxPath:output_type -> arbe.v1.ReadSandboxPathResponse
+	28, // 44: arbe.v1.SandboxService.GetSandboxChanges:output_type -> arbe.v1.GetSandboxChangesResponse
+	35, // [35:45] is the sub-list for method output_type
+	25, // [25:35] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_sandbox_proto_init() }
@@ -2015,19 +2059,19 @@ func file_arbe_v1_sandbox_proto_init() {
 	}
 	file_arbe_v1_entry_proto_init()
 	file_arbe_v1_payload_proto_init()
+	file_arbe_v1_sandbox_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_sandbox_proto_rawDesc), len(file_arbe_v1_sandbox_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   27,
+			NumEnums:      0,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_arbe_v1_sandbox_proto_goTypes,
 		DependencyIndexes: file_arbe_v1_sandbox_proto_depIdxs,
-		EnumInfos:         file_arbe_v1_sandbox_proto_enumTypes,
 		MessageInfos:      file_arbe_v1_sandbox_proto_msgTypes,
 	}.Build()
 	File_arbe_v1_sandbox_proto = out.File
