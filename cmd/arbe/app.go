@@ -26,8 +26,8 @@ type app struct {
 
 	// The flags of every verb.
 	json, quiet                        bool
-	filter                             *filter // nil without --jq
-	pager                              *pager  // nil without a terminal, or if nothing is paged
+	filter                             formatter // nil without --jq and --template
+	pager                              *pager    // nil without a terminal, or if nothing is paged
 	hostFlag, profileFlag, dataDirFlag string
 
 	// chosen is the server to talk to. It is chosen once, so that all calls of a verb go to the same server.
@@ -60,7 +60,12 @@ func (a *app) show(id string, view any, plain func() string) error {
 	return err
 }
 
-// printJSON prints one value of --json, or the result of --jq for it.
+// formatter prints what --jq or --template makes of a value of --json.
+type formatter interface {
+	print(ctx context.Context, out io.Writer, view any) error
+}
+
+// printJSON prints one value of --json, or what --jq or --template makes of it.
 func (a *app) printJSON(view any) error {
 	if a.filter != nil {
 		return a.filter.print(a.signals.next(), a.out, view)
@@ -73,6 +78,11 @@ func (a *app) when(t time.Time) string {
 	if !isTerminal(a.out) {
 		return t.UTC().Format(time.RFC3339)
 	}
+	return age(t)
+}
+
+// age says how long ago a time is, or, if that is more than a day, when it was.
+func age(t time.Time) string {
 	switch ago := time.Since(t); {
 	case ago < time.Minute:
 		return "just now"
@@ -91,12 +101,18 @@ func (a *app) dim(text string) string { return a.dimOn(a.out, text) }
 func (a *app) dimErr(text string) string { return a.dimOn(a.err, text) }
 
 func (a *app) dimOn(stream any, text string) string {
-	force := a.getenv("CLICOLOR_FORCE")
-	forced := force != "" && force != "0"
-	if a.getenv("NO_COLOR") != "" || !forced && (!isTerminal(stream) || a.getenv("TERM") == "dumb") {
+	if !a.colours(stream) {
 		return text
 	}
 	return "\x1b[2m" + text + "\x1b[0m"
+}
+
+// colours reports whether a stream gets colours: a terminal that shows them, unless NO_COLOR is set, and everything else only
+// with CLICOLOR_FORCE.
+func (a *app) colours(stream any) bool {
+	force := a.getenv("CLICOLOR_FORCE")
+	forced := force != "" && force != "0"
+	return a.getenv("NO_COLOR") == "" && (forced || isTerminal(stream) && a.getenv("TERM") != "dumb")
 }
 
 // isTerminal reports whether a stream is a terminal. The file's mode is not enough, because /dev/null and /dev/full are

@@ -39,7 +39,8 @@ func (a *app) exit(ctx context.Context, err error, args []string) int {
 }
 
 func asksForJSON(arg string) bool {
-	return arg == "--json" || arg == "--jq" || strings.HasPrefix(arg, "--jq=")
+	name, _, _ := strings.Cut(arg, "=")
+	return arg == "--json" || name == "--jq" || name == "--template"
 }
 
 // report reports an error to the person, or to a program that reads JSON.

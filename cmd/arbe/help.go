@@ -215,10 +215,26 @@ func formattingTopic() *cobra.Command {
            The expression reads nothing else: no environment, no files, no other input. A wrong one is refused
            before anything is done. One that cannot be applied to the JSON is an error, but does not undo what
            the command has done.
+--template the output of a Go template (pkg.go.dev/text/template) for the same JSON, and a newline if it does not
+           end with one. --template implies --json, and excludes --jq. It sees each object of a log by itself, reads
+           nothing else, and fails as --jq does. Fields that are not set print <no value>. The template cannot
+           call methods. Beside Go's own functions it has
+
+             timeago TIME                "5 min ago"
+             timefmt LAYOUT TIME         a time as Go's layout shows it: timefmt "Jan 2, 15:04" .created_at
+             truncate COLUMNS TEXT       at most so many columns of a terminal, … at the end if cut
+             join BETWEEN LIST           the values of a list as one text
+             pluck FIELD LIST            that field of each object of a list
+             color STYLE TEXT            STYLE is black, red, green, yellow, blue, magenta, cyan, white or gray,
+                                         and bold, dim or underline, joined with +
+             autocolor STYLE TEXT        the same, but only where arbe itself uses colours
+             tablerow TEXT…              adds a row to a table
+             tablerender                 prints the table, which otherwise comes at the end
 --quiet    ids only, one a line; nothing on stderr but errors.
 
   arbe thread list --jq '.[] | select(.name == "talk") | .id'
   arbe thread list --jq '.[] | "\(.id): \(.name)"'
+  arbe thread list --template '{{range .}}{{tablerow .id (timeago .created_at) .name}}{{end}}'
   arbe thread entries list THREAD --follow --jq 'select(.type == "chat") | .payload.text'
 
 An entry is {"seq":…,"id":…,"type":…,"author_agent_id":…,"payload":{…},"ts":…}, always with all six; the

@@ -54,7 +54,7 @@ func (f *filter) print(ctx context.Context, out io.Writer, view any) error {
 	}
 }
 
-// maxReason limits the shown part of gojq's reason for a failure, in characters.
+// maxReason limits the shown part of the reason for a failure, in characters.
 const maxReason = 300
 
 // unfiltered explains why an expression could not be applied to a value. The verb has already done its work, so the exit
@@ -63,11 +63,16 @@ func unfiltered(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fault.New(fault.Canceled, "--jq was interrupted", "").Because(ctx.Err())
 	}
-	why := []rune(err.Error()) // it may quote the whole value
+	return fault.Newf(fault.Internal, "correct the expression; the command's effects remain", "--jq cannot be applied to this JSON: %s", shortened(err.Error())).Because(err)
+}
+
+// shortened returns at most maxReason characters of a reason, which may quote a whole value.
+func shortened(reason string) string {
+	why := []rune(reason)
 	if len(why) > maxReason {
 		why = append(why[:maxReason], '…')
 	}
-	return fault.Newf(fault.Internal, "correct the expression; the command's effects remain", "--jq cannot be applied to this JSON: %s", string(why)).Because(err)
+	return string(why)
 }
 
 // plainJSON returns a view as the maps, slices and scalars that --json would print. Numbers stay exact.
@@ -95,13 +100,15 @@ func (f *filterFlag) String() string { return f.expression }
 func (f *filterFlag) Type() string { return "string" }
 
 // Set implements [github.com/spf13/pflag.Value].
-func (f *filterFlag) Set(expression string) (err error) {
+func (f *filterFlag) Set(expression string) error {
 	f.app.json, f.expression = true, expression // first, so that the error is JSON too
-	if f.app.filter, err = newFilter(expression); err != nil {
+	compiled, err := newFilter(expression)
+	if err != nil {
 		return &wrongFilter{err}
 	}
+	f.app.filter = compiled
 	return nil
 }
 
-// wrongFilter is the error of an expression that cannot be compiled.
+// wrongFilter is the error of an expression or a template that cannot be compiled.
 type wrongFilter struct{ error }

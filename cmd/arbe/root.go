@@ -89,6 +89,8 @@ func (a *app) addFlags(root *cobra.Command) {
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "print JSON, errors too (see arbe help formatting)")
 	flags.Var(&filterFlag{app: a}, "jq", "print the result of this jq `EXPRESSION` for the JSON (see arbe help formatting)")
+	flags.Var(&templateFlag{app: a}, "template", "print the output of this Go `TEMPLATE` for the JSON (see arbe help formatting)")
+	root.MarkFlagsMutuallyExclusive("jq", "template")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print only ids, and only errors on stderr")
 	flags.Bool("no-pager", false, "print long output without a pager (see arbe help environment)")
 	flags.StringVar(&a.hostFlag, "host", "", "address of the server (default $ARBE_HOST; see arbe help servers)")
@@ -98,7 +100,7 @@ func (a *app) addFlags(root *cobra.Command) {
 
 // completeFlags completes the values of the flags of every verb.
 func (a *app) completeFlags(root *cobra.Command) {
-	for flag, complete := range map[string]cobra.CompletionFunc{"profile": a.profileNames, "jq": cobra.NoFileCompletions} {
+	for flag, complete := range map[string]cobra.CompletionFunc{"profile": a.profileNames, "jq": cobra.NoFileCompletions, "template": cobra.NoFileCompletions} {
 		if err := root.RegisterFlagCompletionFunc(flag, complete); err != nil {
 			panic(err) // impossible: addFlags has defined the flag
 		}

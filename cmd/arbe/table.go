@@ -141,7 +141,7 @@ func layOut(lines [][]string, widths []int) string {
 	for _, line := range lines {
 		var text strings.Builder
 		for i, cell := range line {
-			cell = cutTo(cell, widths[i])
+			cell = recoloured(cell, func(plain string) string { return cutTo(plain, widths[i]) })
 			text.WriteString(cell + strings.Repeat(" ", widths[i]-cellsOf(cell)+gap))
 		}
 		b.WriteString(strings.TrimRight(text.String(), " ") + "\n")
@@ -171,11 +171,11 @@ func startsCharacter(before, r rune) bool {
 	return before != joiner && !unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) && (r < '\U0001F3FB' || r > '\U0001F3FF')
 }
 
-// cellsOf returns how many columns of a terminal a text needs. Terminals differ in the width of emoji of several characters;
+// cellsOf returns how many columns of a terminal a text needs. Colours need none. Terminals differ in the width of emoji of several characters;
 // cellsOf returns the largest.
 func cellsOf(text string) (cells int) {
 	before := rune(0)
-	for _, r := range text {
+	for _, r := range uncolour(text) {
 		cells += runeCells(before, r)
 		before = r
 	}

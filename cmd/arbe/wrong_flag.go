@@ -17,15 +17,15 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	if typed := cmd.Flags().Args(); cmd.HasSubCommands() && len(typed) > 0 {
 		return unknownVerb(cmd, typed[0]) // the flag belongs to it: arbe ls -l
 	}
-	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && (unknown.GetSpecifiedName() == "template" || unknown.GetSpecifiedName() == "format") {
-		return fault.New(fault.Invalid, err.Error(), "use --json or --jq; see arbe help formatting")
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedName() == "format" {
+		return fault.New(fault.Invalid, err.Error(), "use --json, --jq or --template; see arbe help formatting")
 	}
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
 		return misusedVerb(cmd, err.Error())
 	}
 	if expression, ok := errors.AsType[*wrongFilter](err); ok {
-		return fault.Newf(fault.Invalid, "see arbe help formatting", "--jq: %s", expression)
+		return fault.Newf(fault.Invalid, "see arbe help formatting", "--%s: %s", wrong.GetFlag().Name, expression)
 	}
 	must := map[string]string{
 		"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "bool": "true or false",
