@@ -1090,7 +1090,7 @@ func sandboxPage(v sandboxView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			if v.Sandbox.Status != "dead" {
+			if v.Sandbox.Status != arbev1.SandboxStatus_SANDBOX_STATUS_DEAD {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 104, "<section aria-labelledby=\"delete-sandbox\"><h2 id=\"delete-sandbox\">Deletion</h2><div class=\"row-acts\">")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err

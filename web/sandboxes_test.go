@@ -40,7 +40,7 @@ func TestPagesSayHowLongASandboxRanAndWhatThatCost(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFake()
-			f.boxes["box1"] = &arbev1.Sandbox{Id: "box1", HouseId: "home", Provider: "daytona", Status: "live", Use: c.use}
+			f.boxes["box1"] = &arbev1.Sandbox{Id: "box1", HouseId: "home", Provider: "daytona", Status: arbev1.SandboxStatus_SANDBOX_STATUS_LIVE, Use: c.use}
 			f.thread("t1", "Work").SandboxId = "box1"
 			ada := ada(t, f)
 			for path, says := range map[string][]string{"/threads/t1": c.thread, "/sandboxes/box1": c.page, "/houses/home/sandboxes": c.sum} {

@@ -356,7 +356,7 @@ func threadHead(t *arbev1.Thread) templ.Component {
 			templ_7745c5c3_Var15 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		var templ_7745c5c3_Var16 = []any{"thread-head", templ.KV("closed", t.Status == "closed")}
+		var templ_7745c5c3_Var16 = []any{"thread-head", templ.KV("closed", t.Status == arbev1.ThreadStatus_THREAD_STATUS_CLOSED)}
 		templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var16...)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
@@ -1616,7 +1616,7 @@ func threadDetails(t *arbev1.Thread, b workplace, k relatives) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if b.Sandbox != nil {
-			var templ_7745c5c3_Var83 = []any{"sandbox-state", b.Sandbox.Status}
+			var templ_7745c5c3_Var83 = []any{"sandbox-state", arbev1.Word(b.Sandbox.Status)}
 			templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var83...)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
@@ -1812,7 +1812,7 @@ func threadDetails(t *arbev1.Thread, b workplace, k relatives) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			if b.Sandbox.Status == "live" {
+			if b.Sandbox.Status == arbev1.SandboxStatus_SANDBOX_STATUS_LIVE {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 120, "<p class=\"tree-links\"><a href=\"")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
@@ -2209,7 +2209,7 @@ func threadDetails(t *arbev1.Thread, b workplace, k relatives) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if t.Status == "open" || t.Status == "closed" {
+		if t.Status == arbev1.ThreadStatus_THREAD_STATUS_OPEN || t.Status == arbev1.ThreadStatus_THREAD_STATUS_CLOSED {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 164, "<form method=\"post\" action=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
@@ -2227,7 +2227,7 @@ func threadDetails(t *arbev1.Thread, b workplace, k relatives) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			if t.Status == "open" {
+			if t.Status == arbev1.ThreadStatus_THREAD_STATUS_OPEN {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 166, "<button name=\"status\" value=\"closed\">Close thread</button>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err

@@ -23,6 +23,114 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// SandboxStatus is the status of a sandbox.
+type SandboxStatus int32
+
+const (
+	SandboxStatus_SANDBOX_STATUS_UNSPECIFIED SandboxStatus = 0
+	// It is being built.
+	SandboxStatus_SANDBOX_STATUS_PENDING SandboxStatus = 1
+	SandboxStatus_SANDBOX_STATUS_LIVE    SandboxStatus = 2
+	SandboxStatus_SANDBOX_STATUS_DEAD    SandboxStatus = 3
+)
+
+// Enum value maps for SandboxStatus.
+var (
+	SandboxStatus_name = map[int32]string{
+		0: "SANDBOX_STATUS_UNSPECIFIED",
+		1: "SANDBOX_STATUS_PENDING",
+		2: "SANDBOX_STATUS_LIVE",
+		3: "SANDBOX_STATUS_DEAD",
+	}
+	SandboxStatus_value = map[string]int32{
+		"SANDBOX_STATUS_UNSPECIFIED": 0,
+		"SANDBOX_STATUS_PENDING":     1,
+		"SANDBOX_STATUS_LIVE":        2,
+		"SANDBOX_STATUS_DEAD":        3,
+	}
+)
+
+func (x SandboxStatus) Enum() *SandboxStatus {
+	p := new(SandboxStatus)
+	*p = x
+	return p
+}
+
+func (x SandboxStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SandboxStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_arbe_v1_sandbox_proto_enumTypes[0].Descriptor()
+}
+
+func (SandboxStatus) Type() protoreflect.EnumType {
+	return &file_arbe_v1_sandbox_proto_enumTypes[0]
+}
+
+func (x SandboxStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SandboxStatus.Descriptor instead.
+func (SandboxStatus) EnumDescriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{0}
+}
+
+// SandboxLiveness is what a check of a sandbox found.
+type SandboxLiveness int32
+
+const (
+	SandboxLiveness_SANDBOX_LIVENESS_UNSPECIFIED SandboxLiveness = 0
+	SandboxLiveness_SANDBOX_LIVENESS_LIVE        SandboxLiveness = 1
+	SandboxLiveness_SANDBOX_LIVENESS_GONE        SandboxLiveness = 2
+	// The provider did not answer, or only another machine can reach the sandbox.
+	SandboxLiveness_SANDBOX_LIVENESS_UNKNOWN SandboxLiveness = 3
+)
+
+// Enum value maps for SandboxLiveness.
+var (
+	SandboxLiveness_name = map[int32]string{
+		0: "SANDBOX_LIVENESS_UNSPECIFIED",
+		1: "SANDBOX_LIVENESS_LIVE",
+		2: "SANDBOX_LIVENESS_GONE",
+		3: "SANDBOX_LIVENESS_UNKNOWN",
+	}
+	SandboxLiveness_value = map[string]int32{
+		"SANDBOX_LIVENESS_UNSPECIFIED": 0,
+		"SANDBOX_LIVENESS_LIVE":        1,
+		"SANDBOX_LIVENESS_GONE":        2,
+		"SANDBOX_LIVENESS_UNKNOWN":     3,
+	}
+)
+
+func (x SandboxLiveness) Enum() *SandboxLiveness {
+	p := new(SandboxLiveness)
+	*p = x
+	return p
+}
+
+func (x SandboxLiveness) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SandboxLiveness) Descriptor() protoreflect.EnumDescriptor {
+	return file_arbe_v1_sandbox_proto_enumTypes[1].Descriptor()
+}
+
+func (SandboxLiveness) Type() protoreflect.EnumType {
+	return &file_arbe_v1_sandbox_proto_enumTypes[1]
+}
+
+func (x SandboxLiveness) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SandboxLiveness.Descriptor instead.
+func (SandboxLiveness) EnumDescriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{1}
+}
+
 // Sandbox is a machine with a working tree, built from an environment.
 type Sandbox struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -30,9 +138,8 @@ type Sandbox struct {
 	HouseId       string                 `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	EnvironmentId string                 `protobuf:"bytes,3,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	// The driver that created it.
-	Provider string `protobuf:"bytes,4,opt,name=provider,proto3" json:"provider,omitempty"`
-	// "pending", "live" or "dead".
-	Status string `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
+	Provider string        `protobuf:"bytes,4,opt,name=provider,proto3" json:"provider,omitempty"`
+	Status   SandboxStatus `protobuf:"varint,5,opt,name=status,proto3,enum=arbe.v1.SandboxStatus" json:"status,omitempty"`
 	// Whether it is deleted automatically when no running thread uses it.
 	Ephemeral   bool                   `protobuf:"varint,6,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
 	CreatedAt   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
@@ -105,11 +212,11 @@ func (x *Sandbox) GetProvider() string {
 	return ""
 }
 
-func (x *Sandbox) GetStatus() string {
+func (x *Sandbox) GetStatus() SandboxStatus {
 	if x != nil {
 		return x.Status
 	}
-	return ""
+	return SandboxStatus_SANDBOX_STATUS_UNSPECIFIED
 }
 
 func (x *Sandbox) GetEphemeral() bool {
@@ -969,10 +1076,9 @@ func (x *ReconcileSandboxesResponse) GetSandboxes() []*ReconciledSandbox {
 
 // ReconciledSandbox is the result of checking a sandbox.
 type ReconciledSandbox struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Sandbox *Sandbox               `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
-	// "live", "gone" or "unknown". It is unknown if the provider did not answer, or if only another machine can reach the sandbox.
-	Liveness      string `protobuf:"bytes,2,opt,name=liveness,proto3" json:"liveness,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox       *Sandbox               `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	Liveness      SandboxLiveness        `protobuf:"varint,2,opt,name=liveness,proto3,enum=arbe.v1.SandboxLiveness" json:"liveness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1014,11 +1120,11 @@ func (x *ReconciledSandbox) GetSandbox() *Sandbox {
 	return nil
 }
 
-func (x *ReconciledSandbox) GetLiveness() string {
+func (x *ReconciledSandbox) GetLiveness() SandboxLiveness {
 	if x != nil {
 		return x.Liveness
 	}
-	return ""
+	return SandboxLiveness_SANDBOX_LIVENESS_UNSPECIFIED
 }
 
 type DestroySandboxRequest struct {
@@ -1809,13 +1915,13 @@ var File_arbe_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/sandbox.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x03\n" +
+	"\x15arbe/v1/sandbox.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb4\x03\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12%\n" +
 	"\x0eenvironment_id\x18\x03 \x01(\tR\renvironmentId\x12\x1a\n" +
-	"\bprovider\x18\x04 \x01(\tR\bprovider\x12\x16\n" +
-	"\x06status\x18\x05 \x01(\tR\x06status\x12\x1c\n" +
+	"\bprovider\x18\x04 \x01(\tR\bprovider\x12.\n" +
+	"\x06status\x18\x05 \x01(\x0e2\x16.arbe.v1.SandboxStatusR\x06status\x12\x1c\n" +
 	"\tephemeral\x18\x06 \x01(\bR\tephemeral\x129\n" +
 	"\n" +
 	"created_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12=\n" +
@@ -1885,10 +1991,10 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\x19ReconcileSandboxesRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"V\n" +
 	"\x1aReconcileSandboxesResponse\x128\n" +
-	"\tsandboxes\x18\x01 \x03(\v2\x1a.arbe.v1.ReconciledSandboxR\tsandboxes\"[\n" +
+	"\tsandboxes\x18\x01 \x03(\v2\x1a.arbe.v1.ReconciledSandboxR\tsandboxes\"u\n" +
 	"\x11ReconciledSandbox\x12*\n" +
-	"\asandbox\x18\x01 \x01(\v2\x10.arbe.v1.SandboxR\asandbox\x12\x1a\n" +
-	"\bliveness\x18\x02 \x01(\tR\bliveness\"L\n" +
+	"\asandbox\x18\x01 \x01(\v2\x10.arbe.v1.SandboxR\asandbox\x124\n" +
+	"\bliveness\x18\x02 \x01(\x0e2\x18.arbe.v1.SandboxLivenessR\bliveness\"L\n" +
 	"\x15DestroySandboxRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\x18\n" +
 	"\adiscard\x18\x02 \x01(\bR\adiscard\"D\n" +
@@ -1938,7 +2044,17 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\x19GetSandboxChangesResponse\x12\x14\n" +
 	"\x05patch\x18\x01 \x01(\fR\x05patch\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12\x19\n" +
-	"\bleft_out\x18\x03 \x01(\x05R\aleftOut2\xf3\x06\n" +
+	"\bleft_out\x18\x03 \x01(\x05R\aleftOut*}\n" +
+	"\rSandboxStatus\x12\x1e\n" +
+	"\x1aSANDBOX_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16SANDBOX_STATUS_PENDING\x10\x01\x12\x17\n" +
+	"\x13SANDBOX_STATUS_LIVE\x10\x02\x12\x17\n" +
+	"\x13SANDBOX_STATUS_DEAD\x10\x03*\x87\x01\n" +
+	"\x0fSandboxLiveness\x12 \n" +
+	"\x1cSANDBOX_LIVENESS_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15SANDBOX_LIVENESS_LIVE\x10\x01\x12\x19\n" +
+	"\x15SANDBOX_LIVENESS_GONE\x10\x02\x12\x1c\n" +
+	"\x18SANDBOX_LIVENESS_UNKNOWN\x10\x032\xf3\x06\n" +
 	"\x0eSandboxService\x12J\n" +
 	"\n" +
 	"GetSandbox\x12\x1a.arbe.v1.GetSandboxRequest\x1a\x1b.arbe.v1.GetSandboxResponse\"\x03\x90\x02\x01\x12S\n" +
@@ -1964,92 +2080,97 @@ func file_arbe_v1_sandbox_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_sandbox_proto_rawDescData
 }
 
+var file_arbe_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_arbe_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_arbe_v1_sandbox_proto_goTypes = []any{
-	(*Sandbox)(nil),                     // 0: arbe.v1.Sandbox
-	(*SandboxUse)(nil),                  // 1: arbe.v1.SandboxUse
-	(*SandboxRunning)(nil),              // 2: arbe.v1.SandboxRunning
-	(*GetSandboxRequest)(nil),           // 3: arbe.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),          // 4: arbe.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),        // 5: arbe.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),       // 6: arbe.v1.ListSandboxesResponse
-	(*SandboxSpending)(nil),             // 7: arbe.v1.SandboxSpending
-	(*HouseDisk)(nil),                   // 8: arbe.v1.HouseDisk
-	(*GetSandboxLogRequest)(nil),        // 9: arbe.v1.GetSandboxLogRequest
-	(*GetSandboxLogResponse)(nil),       // 10: arbe.v1.GetSandboxLogResponse
-	(*SandboxStep)(nil),                 // 11: arbe.v1.SandboxStep
-	(*ReconcileSandboxesRequest)(nil),   // 12: arbe.v1.ReconcileSandboxesRequest
-	(*ReconcileSandboxesResponse)(nil),  // 13: arbe.v1.ReconcileSandboxesResponse
-	(*ReconciledSandbox)(nil),           // 14: arbe.v1.ReconciledSandbox
-	(*DestroySandboxRequest)(nil),       // 15: arbe.v1.DestroySandboxRequest
-	(*DestroySandboxResponse)(nil),      // 16: arbe.v1.DestroySandboxResponse
-	(*ListSandboxAccountsRequest)(nil),  // 17: arbe.v1.ListSandboxAccountsRequest
-	(*ListSandboxAccountsResponse)(nil), // 18: arbe.v1.ListSandboxAccountsResponse
-	(*SandboxAccount)(nil),              // 19: arbe.v1.SandboxAccount
-	(*WakeSandboxRequest)(nil),          // 20: arbe.v1.WakeSandboxRequest
-	(*WakeSandboxResponse)(nil),         // 21: arbe.v1.WakeSandboxResponse
-	(*OpenPreviewRequest)(nil),          // 22: arbe.v1.OpenPreviewRequest
-	(*OpenPreviewResponse)(nil),         // 23: arbe.v1.OpenPreviewResponse
-	(*ReadSandboxPathRequest)(nil),      // 24: arbe.v1.ReadSandboxPathRequest
-	(*ReadSandboxPathResponse)(nil),     // 25: arbe.v1.ReadSandboxPathResponse
-	(*SandboxFile)(nil),                 // 26: arbe.v1.SandboxFile
-	(*GetSandboxChangesRequest)(nil),    // 27: arbe.v1.GetSandboxChangesRequest
-	(*GetSandboxChangesResponse)(nil),   // 28: arbe.v1.GetSandboxChangesResponse
-	(*timestamppb.Timestamp)(nil),       // 29: google.protobuf.Timestamp
-	(*NamedThread)(nil),                 // 30: arbe.v1.NamedThread
-	(*TreePart)(nil),                    // 31: arbe.v1.TreePart
+	(SandboxStatus)(0),                  // 0: arbe.v1.SandboxStatus
+	(SandboxLiveness)(0),                // 1: arbe.v1.SandboxLiveness
+	(*Sandbox)(nil),                     // 2: arbe.v1.Sandbox
+	(*SandboxUse)(nil),                  // 3: arbe.v1.SandboxUse
+	(*SandboxRunning)(nil),              // 4: arbe.v1.SandboxRunning
+	(*GetSandboxRequest)(nil),           // 5: arbe.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),          // 6: arbe.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),        // 7: arbe.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),       // 8: arbe.v1.ListSandboxesResponse
+	(*SandboxSpending)(nil),             // 9: arbe.v1.SandboxSpending
+	(*HouseDisk)(nil),                   // 10: arbe.v1.HouseDisk
+	(*GetSandboxLogRequest)(nil),        // 11: arbe.v1.GetSandboxLogRequest
+	(*GetSandboxLogResponse)(nil),       // 12: arbe.v1.GetSandboxLogResponse
+	(*SandboxStep)(nil),                 // 13: arbe.v1.SandboxStep
+	(*ReconcileSandboxesRequest)(nil),   // 14: arbe.v1.ReconcileSandboxesRequest
+	(*ReconcileSandboxesResponse)(nil),  // 15: arbe.v1.ReconcileSandboxesResponse
+	(*ReconciledSandbox)(nil),           // 16: arbe.v1.ReconciledSandbox
+	(*DestroySandboxRequest)(nil),       // 17: arbe.v1.DestroySandboxRequest
+	(*DestroySandboxResponse)(nil),      // 18: arbe.v1.DestroySandboxResponse
+	(*ListSandboxAccountsRequest)(nil),  // 19: arbe.v1.ListSandboxAccountsRequest
+	(*ListSandboxAccountsResponse)(nil), // 20: arbe.v1.ListSandboxAccountsResponse
+	(*SandboxAccount)(nil),              // 21: arbe.v1.SandboxAccount
+	(*WakeSandboxRequest)(nil),          // 22: arbe.v1.WakeSandboxRequest
+	(*WakeSandboxResponse)(nil),         // 23: arbe.v1.WakeSandboxResponse
+	(*OpenPreviewRequest)(nil),          // 24: arbe.v1.OpenPreviewRequest
+	(*OpenPreviewResponse)(nil),         // 25: arbe.v1.OpenPreviewResponse
+	(*ReadSandboxPathRequest)(nil),      // 26: arbe.v1.ReadSandboxPathRequest
+	(*ReadSandboxPathResponse)(nil),     // 27: arbe.v1.ReadSandboxPathResponse
+	(*SandboxFile)(nil),                 // 28: arbe.v1.SandboxFile
+	(*GetSandboxChangesRequest)(nil),    // 29: arbe.v1.GetSandboxChangesRequest
+	(*GetSandboxChangesResponse)(nil),   // 30: arbe.v1.GetSandboxChangesResponse
+	(*timestamppb.Timestamp)(nil),       // 31: google.protobuf.Timestamp
+	(*NamedThread)(nil),                 // 32: arbe.v1.NamedThread
+	(*TreePart)(nil),                    // 33: arbe.v1.TreePart
 }
 var file_arbe_v1_sandbox_proto_depIdxs = []int32{
-	29, // 0: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
-	29, // 1: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
-	1,  // 2: arbe.v1.Sandbox.use:type_name -> arbe.v1.SandboxUse
-	29, // 3: arbe.v1.SandboxUse.used_at:type_name -> google.protobuf.Timestamp
-	29, // 4: arbe.v1.SandboxUse.saved_at:type_name -> google.protobuf.Timestamp
-	30, // 5: arbe.v1.SandboxUse.threads:type_name -> arbe.v1.NamedThread
-	2,  // 6: arbe.v1.SandboxUse.running:type_name -> arbe.v1.SandboxRunning
-	0,  // 7: arbe.v1.GetSandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
-	0,  // 8: arbe.v1.ListSandboxesResponse.sandboxes:type_name -> arbe.v1.Sandbox
-	8,  // 9: arbe.v1.ListSandboxesResponse.disk:type_name -> arbe.v1.HouseDisk
-	7,  // 10: arbe.v1.ListSandboxesResponse.spending:type_name -> arbe.v1.SandboxSpending
-	29, // 11: arbe.v1.SandboxSpending.since:type_name -> google.protobuf.Timestamp
-	2,  // 12: arbe.v1.SandboxSpending.running:type_name -> arbe.v1.SandboxRunning
-	11, // 13: arbe.v1.GetSandboxLogResponse.steps:type_name -> arbe.v1.SandboxStep
-	29, // 14: arbe.v1.GetSandboxLogResponse.used_at:type_name -> google.protobuf.Timestamp
-	29, // 15: arbe.v1.GetSandboxLogResponse.saved_at:type_name -> google.protobuf.Timestamp
-	31, // 16: arbe.v1.GetSandboxLogResponse.saved:type_name -> arbe.v1.TreePart
-	14, // 17: arbe.v1.ReconcileSandboxesResponse.sandboxes:type_name -> arbe.v1.ReconciledSandbox
-	0,  // 18: arbe.v1.ReconciledSandbox.sandbox:type_name -> arbe.v1.Sandbox
-	0,  // 19: arbe.v1.DestroySandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
-	19, // 20: arbe.v1.ListSandboxAccountsResponse.accounts:type_name -> arbe.v1.SandboxAccount
-	29, // 21: arbe.v1.OpenPreviewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	26, // 22: arbe.v1.ReadSandboxPathResponse.file:type_name -> arbe.v1.SandboxFile
-	26, // 23: arbe.v1.ReadSandboxPathResponse.files:type_name -> arbe.v1.SandboxFile
-	29, // 24: arbe.v1.SandboxFile.changed_at:type_name -> google.protobuf.Timestamp
-	3,  // 25: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
-	5,  // 26: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
-	9,  // 27: arbe.v1.SandboxService.GetSandboxLog:input_type -> arbe.v1.GetSandboxLogRequest
-	12, // 28: arbe.v1.SandboxService.ReconcileSandboxes:input_type -> arbe.v1.ReconcileSandboxesRequest
-	15, // 29: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
-	17, // 30: arbe.v1.SandboxService.ListSandboxAccounts:input_type -> arbe.v1.ListSandboxAccountsRequest
-	20, // 31: arbe.v1.SandboxService.WakeSandbox:input_type -> arbe.v1.WakeSandboxRequest
-	22, // 32: arbe.v1.SandboxService.OpenPreview:input_type -> arbe.v1.OpenPreviewRequest
-	24, // 33: arbe.v1.SandboxService.ReadSandboxPath:input_type -> arbe.v1.ReadSandboxPathRequest
-	27, // 34: arbe.v1.SandboxService.GetSandboxChanges:input_type -> arbe.v1.GetSandboxChangesRequest
-	4,  // 35: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
-	6,  // 36: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
-	10, // 37: arbe.v1.SandboxService.GetSandboxLog:output_type -> arbe.v1.GetSandboxLogResponse
-	13, // 38: arbe.v1.SandboxService.ReconcileSandboxes:output_type -> arbe.v1.ReconcileSandboxesResponse
-	16, // 39: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
-	18, // 40: arbe.v1.SandboxService.ListSandboxAccounts:output_type -> arbe.v1.ListSandboxAccountsResponse
-	21, // 41: arbe.v1.SandboxService.WakeSandbox:output_type -> arbe.v1.WakeSandboxResponse
-	23, // 42: arbe.v1.SandboxService.OpenPreview:output_type -> arbe.v1.OpenPreviewResponse
-	25, // 43: arbe.v1.SandboxService.ReadSandboxPath:output_type -> arbe.v1.ReadSandboxPathResponse
-	28, // 44: arbe.v1.SandboxService.GetSandboxChanges:output_type -> arbe.v1.GetSandboxChangesResponse
-	35, // [35:45] is the sub-list for method output_type
-	25, // [25:35] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	0,  // 0: arbe.v1.Sandbox.status:type_name -> arbe.v1.SandboxStatus
+	31, // 1: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
+	31, // 2: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
+	3,  // 3: arbe.v1.Sandbox.use:type_name -> arbe.v1.SandboxUse
+	31, // 4: arbe.v1.SandboxUse.used_at:type_name -> google.protobuf.Timestamp
+	31, // 5: arbe.v1.SandboxUse.saved_at:type_name -> google.protobuf.Timestamp
+	32, // 6: arbe.v1.SandboxUse.threads:type_name -> arbe.v1.NamedThread
+	4,  // 7: arbe.v1.SandboxUse.running:type_name -> arbe.v1.SandboxRunning
+	2,  // 8: arbe.v1.GetSandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
+	2,  // 9: arbe.v1.ListSandboxesResponse.sandboxes:type_name -> arbe.v1.Sandbox
+	10, // 10: arbe.v1.ListSandboxesResponse.disk:type_name -> arbe.v1.HouseDisk
+	9,  // 11: arbe.v1.ListSandboxesResponse.spending:type_name -> arbe.v1.SandboxSpending
+	31, // 12: arbe.v1.SandboxSpending.since:type_name -> google.protobuf.Timestamp
+	4,  // 13: arbe.v1.SandboxSpending.running:type_name -> arbe.v1.SandboxRunning
+	13, // 14: arbe.v1.GetSandboxLogResponse.steps:type_name -> arbe.v1.SandboxStep
+	31, // 15: arbe.v1.GetSandboxLogResponse.used_at:type_name -> google.protobuf.Timestamp
+	31, // 16: arbe.v1.GetSandboxLogResponse.saved_at:type_name -> google.protobuf.Timestamp
+	33, // 17: arbe.v1.GetSandboxLogResponse.saved:type_name -> arbe.v1.TreePart
+	16, // 18: arbe.v1.ReconcileSandboxesResponse.sandboxes:type_name -> arbe.v1.ReconciledSandbox
+	2,  // 19: arbe.v1.ReconciledSandbox.sandbox:type_name -> arbe.v1.Sandbox
+	1,  // 20: arbe.v1.ReconciledSandbox.liveness:type_name -> arbe.v1.SandboxLiveness
+	2,  // 21: arbe.v1.DestroySandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
+	21, // 22: arbe.v1.ListSandboxAccountsResponse.accounts:type_name -> arbe.v1.SandboxAccount
+	31, // 23: arbe.v1.OpenPreviewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	28, // 24: arbe.v1.ReadSandboxPathResponse.file:type_name -> arbe.v1.SandboxFile
+	28, // 25: arbe.v1.ReadSandboxPathResponse.files:type_name -> arbe.v1.SandboxFile
+	31, // 26: arbe.v1.SandboxFile.changed_at:type_name -> google.protobuf.Timestamp
+	5,  // 27: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
+	7,  // 28: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
+	11, // 29: arbe.v1.SandboxService.GetSandboxLog:input_type -> arbe.v1.GetSandboxLogRequest
+	14, // 30: arbe.v1.SandboxService.ReconcileSandboxes:input_type -> arbe.v1.ReconcileSandboxesRequest
+	17, // 31: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
+	19, // 32: arbe.v1.SandboxService.ListSandboxAccounts:input_type -> arbe.v1.ListSandboxAccountsRequest
+	22, // 33: arbe.v1.SandboxService.WakeSandbox:input_type -> arbe.v1.WakeSandboxRequest
+	24, // 34: arbe.v1.SandboxService.OpenPreview:input_type -> arbe.v1.OpenPreviewRequest
+	26, // 35: arbe.v1.SandboxService.ReadSandboxPath:input_type -> arbe.v1.ReadSandboxPathRequest
+	29, // 36: arbe.v1.SandboxService.GetSandboxChanges:input_type -> arbe.v1.GetSandboxChangesRequest
+	6,  // 37: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
+	8,  // 38: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
+	12, // 39: arbe.v1.SandboxService.GetSandboxLog:output_type -> arbe.v1.GetSandboxLogResponse
+	15, // 40: arbe.v1.SandboxService.ReconcileSandboxes:output_type -> arbe.v1.ReconcileSandboxesResponse
+	18, // 41: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
+	20, // 42: arbe.v1.SandboxService.ListSandboxAccounts:output_type -> arbe.v1.ListSandboxAccountsResponse
+	23, // 43: arbe.v1.SandboxService.WakeSandbox:output_type -> arbe.v1.WakeSandboxResponse
+	25, // 44: arbe.v1.SandboxService.OpenPreview:output_type -> arbe.v1.OpenPreviewResponse
+	27, // 45: arbe.v1.SandboxService.ReadSandboxPath:output_type -> arbe.v1.ReadSandboxPathResponse
+	30, // 46: arbe.v1.SandboxService.GetSandboxChanges:output_type -> arbe.v1.GetSandboxChangesResponse
+	37, // [37:47] is the sub-list for method output_type
+	27, // [27:37] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_sandbox_proto_init() }
@@ -2065,13 +2186,14 @@ func file_arbe_v1_sandbox_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_sandbox_proto_rawDesc), len(file_arbe_v1_sandbox_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      2,
 			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_arbe_v1_sandbox_proto_goTypes,
 		DependencyIndexes: file_arbe_v1_sandbox_proto_depIdxs,
+		EnumInfos:         file_arbe_v1_sandbox_proto_enumTypes,
 		MessageInfos:      file_arbe_v1_sandbox_proto_msgTypes,
 	}.Build()
 	File_arbe_v1_sandbox_proto = out.File
