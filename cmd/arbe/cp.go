@@ -32,7 +32,8 @@ func cp(a *app) *cobra.Command {
 			"directory that exists, the copy is put into it. Files that exist are replaced.\n" +
 			"\n" +
 			"Links are copied as links and never followed. From a sandbox, links that lead out of the copied directory,\n" +
-			"and anything but files, directories and links, are left out. The thread shows the command that copied.",
+			"and anything but files, directories and links, are left out. The thread shows the command that copied, and not\n" +
+			"what it copied.",
 		Example: "  arbe cp th4w7q2m9x:dist ./dist\n" +
 			"  arbe cp notes.md th4w7q2m9x:docs/",
 		Args: takes(2, 2, "two paths, one of them as THREAD:PATH"),
@@ -121,7 +122,7 @@ func (a *app) copyFrom(ctx context.Context, c *arbe.Client, from remotePath, to 
 		archive.CloseWithError(err) // otherwise the rest, which is padding, waits for a reader
 		unpacked <- err
 	}()
-	err = a.runFor(ctx, c, from.thread, []string{"/bin/sh", "-c", send, "send", from.path}, arbe.WithOutput(w, &said))
+	err = a.runFor(ctx, c, from.thread, []string{"/bin/sh", "-c", send, "send", from.path}, arbe.WithOutput(w, &said), arbe.Unlogged())
 	w.CloseWithError(err) // a nil error means the end
 	failed := <-unpacked
 	if _, unwritten := errors.AsType[*arbe.WriteError](err); unwritten && failed != nil {

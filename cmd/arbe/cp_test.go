@@ -60,6 +60,10 @@ func TestFilesAreCopiedToAndFromASandbox(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(dir, "back/sub/big")); err != nil || string(text) != big {
 		t.Errorf("the large file is not the same: %d bytes, %v", len(text), err)
 	}
+	kept := server.arbe(t, "thread", "entries", "list", thread, "--tail", "1", "--jq", ".payload | .output, .truncated, .artifact_id, .raw_bytes > 4e6")
+	if kept != "\n\n\ntrue" {
+		t.Errorf("the log keeps the copy: %q", kept)
+	}
 	server.arbe(t, "cp", thread+":b.txt", dir)
 	if text, err := os.ReadFile(filepath.Join(dir, "b.txt")); err != nil || string(text) != "a\n" {
 		t.Errorf("the file is %q, %v", text, err)

@@ -40,6 +40,9 @@ func newAttachment(c entry.Command, out *output, continued bool) *attachment {
 	if c.Read() {
 		a.feed = newFeed()
 	}
+	if c.Unlogged {
+		out.unlog()
+	}
 	if c.Written() {
 		a.input = newInput()
 	}

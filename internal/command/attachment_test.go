@@ -90,6 +90,19 @@ func testAnAttachedCommand(t *testing.T, b *bench) {
 			wantCode(t, err, fault.OutOfRange)
 		})
 	})
+	t.Run("has standard output only for its reader, if it is not to be logged", func(t *testing.T) {
+		const size = 300_000 // more than a result holds
+		line := fmt.Sprintf("echo before >&2; head -c %d /dev/zero; echo after >&2", size)
+		id := b.AskFor(th, "", entry.Command{Command: line, Separate: true, Unlogged: true})
+		var stdout, stderr bytes.Buffer
+		if n := b.read(th, id, 0, &stdout, &stderr); n != size+13 || !bytes.Equal(stdout.Bytes(), make([]byte, size)) || stderr.String() != "before\nafter\n" {
+			t.Errorf("%d bytes, %d of stdout, stderr %q", n, stdout.Len(), stderr.String())
+		}
+		r := b.Result(th, id)
+		if r.Output != "before\nafter\n" || r.OutputBytes != 13 || r.RawBytes != size+13 || r.Truncated || r.ArtifactID != "" {
+			t.Errorf("the result is %+v", r)
+		}
+	})
 	t.Run("waits for a slow reader, which gets every byte", func(t *testing.T) {
 		const lines = 500_000 // of 100 bytes: more than any buffer holds
 		id := separate(fmt.Sprintf(`awk 'BEGIN { for (i = 1; i <= %d; i++) printf "%%099d\n", i }'; echo > written`, lines))

@@ -31,6 +31,7 @@ type output struct {
 	// shows returns how many of n bytes may be published now.
 	shows          func(n int) int
 	stdout, stderr *text
+	unlogged       bool // stdout is ignored
 
 	mu        sync.Mutex
 	head      []byte
@@ -67,6 +68,16 @@ func startOutput(publish func(offset int64, data []byte)) *output {
 // redact makes the output remove secrets. It must be called before the first write.
 func (o *output) redact(r *secret.Redactor) {
 	o.stdout, o.stderr = o.newText(r), o.newText(r)
+	if o.unlogged {
+		o.unlog()
+	}
+}
+
+// unlog makes the output ignore stdout, of which only the command's reader gets anything. It must be called before the first
+// write.
+func (o *output) unlog() {
+	o.unlogged = true
+	o.stdout.end() // what is written later is ignored
 }
 
 func (o *output) newText(r *secret.Redactor) *text {

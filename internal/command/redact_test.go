@@ -90,17 +90,19 @@ func TestACanaryInOutput(t *testing.T) {
 			}
 		})
 	}
-	t.Run("that a program reads", func(t *testing.T) {
-		commandID := b.AskFor(th, "", entry.Command{Command: "cat key; printf '\\377'; cat key >&2; printf sk-can; tail -c +7 key; printf sk-canary", Separate: true})
-		var out, errs bytes.Buffer
-		b.read(th, commandID, 0, &out, &errs)
-		commandtest.CheckNoCanary(t, "stdout", out.String())
-		commandtest.CheckNoCanary(t, "stderr", errs.String())
-		if n := len(canary); out.Len() != 2*n+1+len("sk-canary") || errs.Len() != n || out.Bytes()[n] != 0xff || !strings.HasSuffix(out.String(), "sk-canary") {
-			t.Errorf("other bytes changed: %q, %q", out.String(), errs.String())
-		}
-		b.Result(th, commandID)
-	})
+	for name, unlogged := range map[string]bool{"that a program reads": false, "that only a program reads": true} {
+		t.Run(name, func(t *testing.T) {
+			commandID := b.AskFor(th, "", entry.Command{Command: "cat key; printf '\\377'; cat key >&2; printf sk-can; tail -c +7 key; printf sk-canary", Separate: true, Unlogged: unlogged})
+			var out, errs bytes.Buffer
+			b.read(th, commandID, 0, &out, &errs)
+			commandtest.CheckNoCanary(t, "stdout", out.String())
+			commandtest.CheckNoCanary(t, "stderr", errs.String())
+			if n := len(canary); out.Len() != 2*n+1+len("sk-canary") || errs.Len() != n || out.Bytes()[n] != 0xff || !strings.HasSuffix(out.String(), "sk-canary") {
+				t.Errorf("other bytes changed: %q, %q", out.String(), errs.String())
+			}
+			b.Result(th, commandID)
+		})
+	}
 	t.Run("is in no table", func(t *testing.T) {
 		for form, trace := range commandtest.Traces() {
 			if where := dbtest.Grep(t, b.Owner(t), trace); len(where) > 0 {

@@ -30,6 +30,9 @@ type Command struct {
 	// Separate keeps standard output and error apart for the program that requested the command, which reads both completely.
 	// Otherwise they are one stream, so that lines keep the order in which they were written.
 	Separate bool `json:"separate,omitempty"`
+	// Unlogged keeps standard output out of the log, out of artifacts, and from those who watch: only the program that requested
+	// the command gets it. It needs Separate.
+	Unlogged bool `json:"unlogged,omitempty"`
 	// Input gives it a standard input, written by the program that requested the command. Otherwise the input is empty.
 	Input bool `json:"input,omitempty"`
 	// Terminal, if not nil, gives it a terminal, which the program that requested the command reads and writes.
@@ -90,6 +93,8 @@ func (c Command) checkContext() error {
 		return fault.Newf(fault.Invalid, "put them into a file", "env: more than %d variables, or %d bytes", maxVariables, maxVariableBytes)
 	case strings.ContainsRune(strings.Join(slices.Collect(maps.Values(c.Env)), ""), 0):
 		return fault.New(fault.Invalid, "env: it has a NUL byte", "remove the NUL byte")
+	case c.Unlogged && !c.Separate:
+		return fault.New(fault.Invalid, "unlogged: only a program that reads the outputs separately can get what the log does not keep", "set separate, too")
 	case t != nil && (c.Separate || c.Input):
 		return fault.New(fault.Invalid, "terminal: a command with a terminal has no other input and output", "leave out separate and input")
 	case t != nil && (len(t.Kind) > maxTerminalKind || !terminalKind.MatchString(t.Kind)):
@@ -239,7 +244,7 @@ type CommandResult struct {
 	// its end is unknown.
 	ExitCode int `json:"exit_code"`
 	// Output is the output of both streams, in the order of writing (with [Command].Separate in the order of reading, which
-	// may differ), as UTF-8: invalid bytes are U+FFFD, and NUL is U+2400. For a large output it is the beginning.
+	// may differ, and with [Command].Unlogged without standard output), as UTF-8: invalid bytes are U+FFFD, and NUL is U+2400. For a large output it is the beginning.
 	Output string `json:"output"`
 	// OutputTail is the end of a large output; empty if Output is complete.
 	OutputTail string `json:"output_tail,omitempty"`

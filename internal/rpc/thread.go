@@ -154,7 +154,7 @@ func (s *threadService) RunCommand(ctx context.Context, req *arbev1.RunCommandRe
 	}
 	said, err := s.Dispatcher.Commands.Run(ctx, scope, req.GetThreadId(), req.GetId(), entry.Command{
 		Command: req.GetCommand(), Argv: req.GetArgv().GetArgs(), EnvironmentID: req.GetEnvironmentId(),
-		TimeoutMS: milliseconds(req.GetTimeout()), Separate: req.GetSeparate(), Input: req.GetInput(),
+		TimeoutMS: milliseconds(req.GetTimeout()), Separate: req.GetSeparate(), Unlogged: req.GetUnlogged(), Input: req.GetInput(),
 		Terminal: terminalFrom(req.GetTerminal()), Directory: req.GetDirectory(), Env: req.GetEnv(), Via: via(ctx).Stored(),
 	})
 	if err != nil {

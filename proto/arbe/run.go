@@ -81,6 +81,10 @@ func WithOutput(stdout, stderr io.Writer) RunOption {
 	return runOption(func(r *run) { r.separate, r.stdout, r.stderr = true, stdout, stderr })
 }
 
+// Unlogged keeps standard output out of the thread's log: only the writer of [WithOutput] gets it. The log and the [Result] have
+// only standard error. Use it for large output that nobody reads in the log. By default, the log keeps a part of all output.
+func Unlogged() RunOption { return runOption(func(r *run) { r.req.Unlogged = true }) }
+
 // OnStart calls f when the command is in the log.
 func OnStart(f func(*arbev1.RunCommandResponse)) RunOption {
 	return runOption(func(r *run) { r.started = f })

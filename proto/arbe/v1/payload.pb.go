@@ -2617,7 +2617,9 @@ type Command struct {
 	// The artifact with the changes of a run that the command uses. Arbe puts it into the sandbox first. Empty means none.
 	Changes string `protobuf:"bytes,11,opt,name=changes,proto3" json:"changes,omitempty"`
 	// The program that the author used, as in Chat.
-	Via           *Via `protobuf:"bytes,12,opt,name=via,proto3" json:"via,omitempty"`
+	Via *Via `protobuf:"bytes,12,opt,name=via,proto3" json:"via,omitempty"`
+	// Whether only its caller gets standard output, so that the result has only standard error.
+	Unlogged      bool `protobuf:"varint,13,opt,name=unlogged,proto3" json:"unlogged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2734,6 +2736,13 @@ func (x *Command) GetVia() *Via {
 		return x.Via
 	}
 	return nil
+}
+
+func (x *Command) GetUnlogged() bool {
+	if x != nil {
+		return x.Unlogged
+	}
+	return false
 }
 
 // CommandTerminal is the terminal of a command, as requested. See Terminal.
@@ -6295,7 +6304,7 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"media_type\x18\x03 \x01(\tR\tmediaType\x12\x12\n" +
 	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x14\n" +
 	"\x05width\x18\x05 \x01(\x03R\x05width\x12\x16\n" +
-	"\x06height\x18\x06 \x01(\x03R\x06height\"\xc1\x03\n" +
+	"\x06height\x18\x06 \x01(\x03R\x06height\"\xdd\x03\n" +
 	"\aCommand\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x1d\n" +
@@ -6311,7 +6320,8 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x03env\x18\n" +
 	" \x03(\v2\x19.arbe.v1.Command.EnvEntryR\x03env\x12\x18\n" +
 	"\achanges\x18\v \x01(\tR\achanges\x12\x1e\n" +
-	"\x03via\x18\f \x01(\v2\f.arbe.v1.ViaR\x03via\x1a6\n" +
+	"\x03via\x18\f \x01(\v2\f.arbe.v1.ViaR\x03via\x12\x1a\n" +
+	"\bunlogged\x18\r \x01(\bR\bunlogged\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +

@@ -1962,7 +1962,10 @@ type RunCommandRequest struct {
 	// environment's directory.
 	Directory string `protobuf:"bytes,10,opt,name=directory,proto3" json:"directory,omitempty"`
 	// Environment variables in addition to those of its environment. The log contains them, so do not put secrets here.
-	Env           map[string]string `protobuf:"bytes,11,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Env map[string]string `protobuf:"bytes,11,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// With separate: keep standard output out of the log, out of artifacts, and from those who watch. Only the caller of ReadOutput
+	// gets it. Use it for large output that nobody reads in the log, such as a copy of files. The log keeps standard error.
+	Unlogged      bool `protobuf:"varint,12,opt,name=unlogged,proto3" json:"unlogged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2083,6 +2086,13 @@ func (x *RunCommandRequest) GetEnv() map[string]string {
 		return x.Env
 	}
 	return nil
+}
+
+func (x *RunCommandRequest) GetUnlogged() bool {
+	if x != nil {
+		return x.Unlogged
+	}
+	return false
 }
 
 type isRunCommandRequest_What interface {
@@ -3177,7 +3187,7 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x02at\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x02at\x12\x1c\n" +
 	"\x04name\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x04name\"=\n" +
 	"\x12ForkThreadResponse\x12'\n" +
-	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"\xa9\x04\n" +
+	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"\xc5\x04\n" +
 	"\x11RunCommandRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x18\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x96\x01R\x02id\x12'\n" +
@@ -3190,7 +3200,8 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\bterminal\x18\t \x01(\v2\x11.arbe.v1.TerminalR\bterminal\x12&\n" +
 	"\tdirectory\x18\n" +
 	" \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\tdirectory\x12?\n" +
-	"\x03env\x18\v \x03(\v2#.arbe.v1.RunCommandRequest.EnvEntryB\b\xbaH\x05\x9a\x01\x02\x10dR\x03env\x1a6\n" +
+	"\x03env\x18\v \x03(\v2#.arbe.v1.RunCommandRequest.EnvEntryB\b\xbaH\x05\x9a\x01\x02\x10dR\x03env\x12\x1a\n" +
+	"\bunlogged\x18\f \x01(\bR\bunlogged\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\r\n" +

@@ -28,6 +28,11 @@ export interface RunOptions {
    */
   onStdout?: (data: Uint8Array) => void | Promise<void>;
   onStderr?: (data: Uint8Array) => void | Promise<void>;
+  /**
+   * Keeps standard output out of the thread's log: only `onStdout` gets it. The log and the result have only standard error. Use
+   * it for large output that nobody reads in the log. By default, the log keeps a part of all output.
+   */
+  unlogged?: boolean;
   /** The command's input. By default, the input is empty. */
   stdin?: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
   /** Called for every event of the thread after the command, up to the command's result. */
@@ -78,6 +83,7 @@ export async function run(services: Services, request: RunRequest, options: RunO
       id,
       environmentId,
       separate,
+      unlogged: options.unlogged ?? false,
       input: options.stdin !== undefined,
       ...(timeoutMs !== undefined && { timeout: { seconds: BigInt(Math.floor(timeoutMs / 1000)), nanos: Math.floor(timeoutMs % 1000) * 1e6 } }),
       what: typeof command === "string" ? { case: "command", value: command } : { case: "argv", value: { args: command } },
