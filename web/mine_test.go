@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"fmt"
+	"html"
 	"strings"
 	"testing"
 
@@ -74,4 +75,20 @@ func TestAnInboxSendsOnlyWhatChanged(t *testing.T) {
 	if size > 4<<10 || len(e.P) != 3 {
 		t.Errorf("one more thread is %d patches of %d bytes", len(e.P), size)
 	}
+}
+
+func TestANeedShowsAFaceAndASentenceAsText(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.needs("asksasks", "Asks", arbev1.NeedReason_NEED_REASON_MENTION)
+	f.needs("nobodysa", "Quiet", arbev1.NeedReason_NEED_REASON_FINISHED)
+	n := f.inbox.Needs[1]
+	n.AgentId, n.AgentName, n.AgentKind, n.Text = "b1", evil, "bot", "**@ada** is "+evil+" right?"
+	_, page := ada(t, f).get("/houses/home")
+	row := page[strings.Index(page, `id="need-asksasks"`):]
+	row = row[:strings.Index(row, "</li>")]
+	contains(t, row, `class="disc`, "bot", `<b>`+html.EscapeString(evil), "@ada is "+html.EscapeString(evil)+" right?")
+	lacks(t, page, evil, "**@ada**")
+	row = page[strings.Index(page, `id="need-nobodysa"`):]
+	lacks(t, row[:strings.Index(row, "</li>")], "disc", "thread-last")
 }

@@ -1,14 +1,14 @@
 package web
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
-
-	"encoding/json"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -60,6 +60,11 @@ func needPath(n *arbev1.Need) string {
 }
 
 func needTitle(n *arbev1.Need) string { return title(&arbev1.Thread{Name: n.ThreadName}) }
+
+// needAgent returns who needs the reader.
+func needAgent(n *arbev1.Need) *arbev1.Agent {
+	return &arbev1.Agent{Id: n.AgentId, Kind: n.AgentKind, Name: cmp.Or(n.AgentName, formerMember)}
+}
 
 // counted returns the title of a window with the number of threads that need its reader. The script updates it.
 func counted(f layout, name string) string {

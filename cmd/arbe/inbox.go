@@ -20,6 +20,18 @@ type needView struct {
 	Reasons  []string  `json:"reasons"`
 	Seq      int64     `json:"seq"` // 0 if every entry was read
 	At       time.Time `json:"at"`
+	// Who needs the caller, and the sentence for the first reason; empty if they are not known.
+	AgentID   string `json:"agent_id"`
+	AgentName string `json:"agent_name"`
+	Text      string `json:"text"`
+}
+
+// sentence returns who needs the caller, and with what.
+func (v needView) sentence() string {
+	if v.AgentName == "" || v.Text == "" {
+		return v.AgentName + v.Text
+	}
+	return v.AgentName + ": " + v.Text
 }
 
 // needWords are the reasons why a thread needs somebody.
@@ -34,8 +46,8 @@ func inbox(a *app) *cobra.Command {
 		Use:   "inbox",
 		Short: "List the threads that need you, in all your houses",
 		Long: "List the threads that need you, latest first: a bot waits for approval (approval), somebody mentioned you\n" +
-			"(mention), or work that you asked for has ended and you have not looked (failed, finished). It covers all your houses,\n" +
-			"or the one of --house. Pages show the same number. arbe thread seen removes a thread from the list, as reading it in the\n" +
+			"(mention), or work that you asked for has ended and you have not looked (failed, finished). SAID has who needs\n" +
+			"you and the request, the message, why it failed, or the result. It covers all your houses, or the one of --house. Pages show the same number. arbe thread seen removes a thread from the list, as reading it in the\n" +
 			"browser does.",
 		Args: takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
@@ -50,17 +62,18 @@ func inbox(a *app) *cobra.Command {
 					return err
 				}
 				for _, n := range got.GetInbox().GetNeeds() {
-					v := needView{HouseID: h, ThreadID: n.GetThreadId(), Name: n.GetThreadName(), Reasons: []string{}, Seq: n.GetSeq(), At: n.GetAt().AsTime()}
+					v := needView{HouseID: h, ThreadID: n.GetThreadId(), Name: n.GetThreadName(), Reasons: []string{}, Seq: n.GetSeq(), At: n.GetAt().AsTime(),
+						AgentID: n.GetAgentId(), AgentName: n.GetAgentName(), Text: n.GetText()}
 					for _, r := range n.GetReasons() {
 						v.Reasons = append(v.Reasons, first(needWords[r], strings.ToLower(r.String())))
 					}
-					rows = append(rows, row{v.ThreadID, v, []string{v.ThreadID, strings.Join(v.Reasons, ", "), first(v.Name, "untitled"), a.when(v.At)}})
+					rows = append(rows, row{v.ThreadID, v, []string{v.ThreadID, strings.Join(v.Reasons, ", "), first(v.Name, "untitled"), v.sentence(), a.when(v.At)}})
 				}
 				if more := int(got.GetInbox().GetTotal()) - len(got.GetInbox().GetNeeds()); more > 0 {
 					a.say("%d more threads of house %s need you; they are listed as you read these", more, h)
 				}
 			}
-			return a.list([]string{"THREAD", "WHY", "NAME", "SINCE"}, rows)
+			return a.list([]string{"THREAD", "WHY", "NAME", "SAID", "SINCE"}, rows)
 		}),
 	}
 	a.houseFlag(cmd, &house)

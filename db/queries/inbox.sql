@@ -90,12 +90,33 @@ from threads t left join agents a on a.id = case when t.parent_agent_id = @agent
 where t.house_id = @house_id and t.people is not null and @agent_id::uuid = any (t.people) and t.status = 'open'
 order by t.active_at desc, t.id desc limit @most;
 
--- name: MentionedBy :many
--- Who mentioned a member last in the given threads, as the notices say.
-select n.thread_id, coalesce(a.name, '')::text as name from notices n
+-- name: Causes :many
+-- The entries with which threads came to need a member: the last mention of them in @mentions, and what the work in @failures
+-- and @answers ended with, if that is among the last @back entries of it. A large payload is left out. Text is what an edited
+-- message says now; null if it was deleted.
+select n.thread_id, n.kind, coalesce(e.author_agent_id::text, t.agent_id::text, '')::text as agent_id, e.type,
+  case when pg_column_size(e.payload) <= 65536 then e.payload::text else '' end::text as payload, c.text as text, (c.seq is not null)::bool as edited
+from notices n
 join threads t on t.house_id = n.house_id and t.id = n.thread_id
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
-join entries e on e.stream_id = s.id and e.seq = n.last_seq
-join agents a on a.id = e.author_agent_id
-where n.house_id = @house_id and n.agent_id = @agent_id and n.kind = 'mention' and n.thread_id = any (@threads::text[])
+cross join lateral (
+  select e.seq, e.author_agent_id, e.type, e.payload from entries e
+  where e.stream_id = s.id and e.seq > n.last_seq - @back::bigint and e.seq <= n.last_seq
+    and (n.kind = 'mention' and e.seq = n.last_seq or n.kind = 'failed' and e.type = any (@failed::text[]) or n.kind = 'finished' and e.type = any (@finished::text[]))
+  order by e.seq desc limit 1
+) e
+left join chat_edits c on c.stream_id = s.id and c.seq = e.seq
+where n.house_id = @house_id and n.agent_id = @agent_id and n.thread_id = any (@mentions::text[] || @failures::text[] || @answers::text[])
+  and (n.kind = 'mention' and n.thread_id = any (@mentions::text[]) or n.kind = 'failed' and n.thread_id = any (@failures::text[])
+    or n.kind = 'finished' and n.thread_id = any (@answers::text[]))
 order by n.thread_id;
+
+-- name: OpenRequests :many
+-- The last open request to people in each of these threads. Arguments that are large are left out.
+select distinct on (a.thread_id) a.thread_id, a.agent_id, a.tool, a.question,
+  case when octet_length(a.arguments) <= 16384 then a.arguments else '' end::text as arguments
+from approvals a where a.house_id = @house_id and a.state = 'open' and a.thread_id = any (@threads::text[])
+order by a.thread_id, a.asked_at desc, a.id;
+
+-- name: NamesOf :many
+select a.id, a.kind, coalesce(a.name, '')::text as name from agents a where a.id = any (@ids::uuid[]) order by a.id;

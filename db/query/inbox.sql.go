@@ -31,6 +31,86 @@ func (q *Queries) AddNotices(ctx context.Context, db DBTX, arg AddNoticesParams)
 	return err
 }
 
+const causes = `-- name: Causes :many
+select n.thread_id, n.kind, coalesce(e.author_agent_id::text, t.agent_id::text, '')::text as agent_id, e.type,
+  case when pg_column_size(e.payload) <= 65536 then e.payload::text else '' end::text as payload, c.text as text, (c.seq is not null)::bool as edited
+from notices n
+join threads t on t.house_id = n.house_id and t.id = n.thread_id
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+cross join lateral (
+  select e.seq, e.author_agent_id, e.type, e.payload from entries e
+  where e.stream_id = s.id and e.seq > n.last_seq - $1::bigint and e.seq <= n.last_seq
+    and (n.kind = 'mention' and e.seq = n.last_seq or n.kind = 'failed' and e.type = any ($2::text[]) or n.kind = 'finished' and e.type = any ($3::text[]))
+  order by e.seq desc limit 1
+) e
+left join chat_edits c on c.stream_id = s.id and c.seq = e.seq
+where n.house_id = $4 and n.agent_id = $5 and n.thread_id = any ($6::text[] || $7::text[] || $8::text[])
+  and (n.kind = 'mention' and n.thread_id = any ($6::text[]) or n.kind = 'failed' and n.thread_id = any ($7::text[])
+    or n.kind = 'finished' and n.thread_id = any ($8::text[]))
+order by n.thread_id
+`
+
+type CausesParams struct {
+	Back     int64
+	Failed   []string
+	Finished []string
+	HouseID  string
+	AgentID  string
+	Mentions []string
+	Failures []string
+	Answers  []string
+}
+
+type CausesRow struct {
+	ThreadID string
+	Kind     string
+	AgentID  string
+	Type     string
+	Payload  string
+	Text     *string
+	Edited   bool
+}
+
+// The entries with which threads came to need a member: the last mention of them in @mentions, and what the work in @failures
+// and @answers ended with, if that is among the last @back entries of it. A large payload is left out. Text is what an edited
+// message says now; null if it was deleted.
+func (q *Queries) Causes(ctx context.Context, db DBTX, arg CausesParams) ([]CausesRow, error) {
+	rows, err := db.Query(ctx, causes,
+		arg.Back,
+		arg.Failed,
+		arg.Finished,
+		arg.HouseID,
+		arg.AgentID,
+		arg.Mentions,
+		arg.Failures,
+		arg.Answers,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CausesRow
+	for rows.Next() {
+		var i CausesRow
+		if err := rows.Scan(
+			&i.ThreadID,
+			&i.Kind,
+			&i.AgentID,
+			&i.Type,
+			&i.Payload,
+			&i.Text,
+			&i.Edited,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const directThreads = `-- name: DirectThreads :many
 select t.id, coalesce(t.name, '')::text as name, coalesce(a.id::text, '')::text as agent_id, coalesce(a.name, '')::text as agent_name, coalesce(a.kind, '')::text as agent_kind, t.active_at
 from threads t left join agents a on a.id = case when t.parent_agent_id = $1::uuid and cardinality(t.people) = 2
@@ -171,42 +251,6 @@ func (q *Queries) MentionNotice(ctx context.Context, db DBTX, houseID string, ag
 	return i, err
 }
 
-const mentionedBy = `-- name: MentionedBy :many
-select n.thread_id, coalesce(a.name, '')::text as name from notices n
-join threads t on t.house_id = n.house_id and t.id = n.thread_id
-join streams s on s.house_id = t.house_id and s.name = t.stream_id
-join entries e on e.stream_id = s.id and e.seq = n.last_seq
-join agents a on a.id = e.author_agent_id
-where n.house_id = $1 and n.agent_id = $2 and n.kind = 'mention' and n.thread_id = any ($3::text[])
-order by n.thread_id
-`
-
-type MentionedByRow struct {
-	ThreadID string
-	Name     string
-}
-
-// Who mentioned a member last in the given threads, as the notices say.
-func (q *Queries) MentionedBy(ctx context.Context, db DBTX, houseID string, agentID string, threads []string) ([]MentionedByRow, error) {
-	rows, err := db.Query(ctx, mentionedBy, houseID, agentID, threads)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []MentionedByRow
-	for rows.Next() {
-		var i MentionedByRow
-		if err := rows.Scan(&i.ThreadID, &i.Name); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const mute = `-- name: Mute :exec
 insert into readings as r (house_id, agent_id, thread_id, seq, muted)
 select t.house_id, $1, t.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0), $2
@@ -231,6 +275,36 @@ func (q *Queries) Mute(ctx context.Context, db DBTX, arg MuteParams) error {
 		arg.ThreadID,
 	)
 	return err
+}
+
+const namesOf = `-- name: NamesOf :many
+select a.id, a.kind, coalesce(a.name, '')::text as name from agents a where a.id = any ($1::uuid[]) order by a.id
+`
+
+type NamesOfRow struct {
+	ID   string
+	Kind string
+	Name string
+}
+
+func (q *Queries) NamesOf(ctx context.Context, db DBTX, ids []string) ([]NamesOfRow, error) {
+	rows, err := db.Query(ctx, namesOf, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []NamesOfRow
+	for rows.Next() {
+		var i NamesOfRow
+		if err := rows.Scan(&i.ID, &i.Kind, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const needs = `-- name: Needs :many
@@ -288,6 +362,48 @@ func (q *Queries) Needs(ctx context.Context, db DBTX, houseID string, agentID st
 			&i.Seq,
 			&i.At,
 			&i.Total,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const openRequests = `-- name: OpenRequests :many
+select distinct on (a.thread_id) a.thread_id, a.agent_id, a.tool, a.question,
+  case when octet_length(a.arguments) <= 16384 then a.arguments else '' end::text as arguments
+from approvals a where a.house_id = $1 and a.state = 'open' and a.thread_id = any ($2::text[])
+order by a.thread_id, a.asked_at desc, a.id
+`
+
+type OpenRequestsRow struct {
+	ThreadID  string
+	AgentID   string
+	Tool      string
+	Question  bool
+	Arguments string
+}
+
+// The last open request to people in each of these threads. Arguments that are large are left out.
+func (q *Queries) OpenRequests(ctx context.Context, db DBTX, houseID string, threads []string) ([]OpenRequestsRow, error) {
+	rows, err := db.Query(ctx, openRequests, houseID, threads)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []OpenRequestsRow
+	for rows.Next() {
+		var i OpenRequestsRow
+		if err := rows.Scan(
+			&i.ThreadID,
+			&i.AgentID,
+			&i.Tool,
+			&i.Question,
+			&i.Arguments,
 		); err != nil {
 			return nil, err
 		}

@@ -6,7 +6,7 @@
 // the end of a turn or a run (triggers of the database). A thread has at most one notice of each kind for each member,
 // however much happens. The query Needs is the only place that counts.
 //
-// people.go finds people by the handles with which others mention them.
+// cause.go finds who and what made a thread need a member. people.go finds people by the handles with which others mention them.
 package inbox
 
 import (
@@ -29,6 +29,8 @@ const (
 	MaxDirect = 20
 	// MaxUnread is the largest [Reading.Unread].
 	MaxUnread = 100
+	// MaxText limits [Need.Text], in bytes.
+	MaxText = 300
 	// span limits the entries at the end of a thread that are searched for unread messages.
 	span = 500
 )
@@ -61,9 +63,15 @@ type Need struct {
 	Seq int64
 	// At is the latest time at which the thread needed the member.
 	At time.Time
-	// By is the name of the agent that mentioned the member last. Only [Inboxes.Pending] sets it.
-	By string
+	// By is the agent that needs the member: who mentioned them, asks, or did the work. It is zero if nobody is known.
+	By Agent
+	// Text is the sentence for the most urgent reason, on one line of at most [MaxText] bytes: the request, the message, why the
+	// work failed, or its result. It is untrusted plain text, and empty if it is not known.
+	Text string
 }
+
+// Agent is a person, or a bot if Kind is "bot". Name is empty if they left.
+type Agent struct{ ID, Name, Kind string }
 
 // Reading is how far a member has read a thread.
 type Reading struct {
@@ -109,25 +117,10 @@ func (b *Inboxes) Get(ctx context.Context, scope db.Scope, threads []string) (go
 	return got, err
 }
 
-// Pending returns the threads that need the scope's agent, as in an [Inbox], and who mentioned them there.
+// Pending returns the threads that need the scope's agent, as in an [Inbox].
 func (b *Inboxes) Pending(ctx context.Context, scope db.Scope) (needs []Need, err error) {
 	err = b.db.In(ctx, scope, func(tx pgx.Tx) error {
-		if needs, _, err = b.needsTx(ctx, tx, scope); err != nil {
-			return err
-		}
-		var mentions []string
-		for _, n := range needs {
-			if n.Mention {
-				mentions = append(mentions, n.Thread)
-			}
-		}
-		if len(mentions) == 0 {
-			return nil
-		}
-		rows, err := b.q.MentionedBy(ctx, tx, scope.House, scope.Agent, mentions)
-		for _, r := range rows {
-			needs[slices.IndexFunc(needs, func(n Need) bool { return n.Thread == r.ThreadID })].By = r.Name
-		}
+		needs, _, err = b.needsTx(ctx, tx, scope)
 		return err
 	})
 	return needs, err
@@ -139,6 +132,9 @@ func (b *Inboxes) needsTx(ctx context.Context, tx pgx.Tx, scope db.Scope) (needs
 		total = int(r.Total)
 		needs = append(needs, Need{Thread: r.ThreadID, Name: r.Name, Approval: r.Approval, Mention: r.Mention, Failed: r.Failed,
 			Finished: r.Finished, Seq: r.Seq, At: r.At})
+	}
+	if err == nil {
+		err = b.causesTx(ctx, tx, scope, needs)
 	}
 	return needs, total, err
 }

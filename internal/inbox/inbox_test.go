@@ -328,3 +328,97 @@ func BenchmarkInbox(b *testing.B) {
 	}
 	b.ReportMetric(float64(slowest.Microseconds())/1000, "slowest-ms")
 }
+
+// A row of the inbox says who needs the member, and the sentence for the most urgent reason.
+func TestANeedSaysWhoAndWhat(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	said := map[string]string{} // by thread
+	need := func(th thread.Thread, want string) { said[th.ID] = want }
+
+	mentioned := b.thread(t)
+	b.mention(t, mentioned, b.bob, b.say(t, mentioned, b.ada, "@bob first"))
+	b.mention(t, mentioned, b.bob, b.say(t, mentioned, b.ada, "@bob  is **this**\nright? <b>"))
+	need(mentioned, "Ada Lovelace human: @bob is **this** right? <b>")
+
+	edited := b.thread(t)
+	seq := b.say(t, edited, b.ada, "@bob wrogn")
+	b.mention(t, edited, b.bob, seq)
+	b.exec(t, `insert into chat_edits (house_id, thread_id, stream_id, seq, entry_id, text) select e.house_id, $1, e.stream_id, e.seq, e.id, '@bob wrong'
+		from entries e join streams s on s.id = e.stream_id where s.name = $2 and e.seq = $3`, edited.ID, edited.Stream().Name, seq)
+	need(edited, "Ada Lovelace human: @bob wrong")
+
+	huge := b.thread(t)
+	b.mention(t, huge, b.bob, b.say(t, huge, b.ada, "@bob "+strings.Repeat("long ", 1000)))
+	need(huge, "Ada Lovelace human: @bob "+strings.Repeat("long ", 1000)[:inbox.MaxText-len("@bob ")]+"…")
+
+	for outcome, want := range map[string]string{"answered": "arbe bot: It was the door.", "failed": "arbe bot: the provider is overloaded"} {
+		th := b.thread(t)
+		asked := b.say(t, th, b.bob, "why?")
+		b.exec(t, "insert into turns (house_id, thread_id, agent_id, entry_id, reason, status, asked, asked_seqs) values ($1, $2, $3, 'q', 'mention', 'running', '{q}', $4)",
+			th.House, th.ID, b.bot.Agent, []int64{asked})
+		if outcome == "answered" {
+			b.say(t, th, b.bot, "It was the door.")
+		} else {
+			_, err := b.log.Append(t.Context(), th.Stream(), entry.NewDraft("", "", entry.TurnEnded{TurnID: "t", AgentID: b.bot.Agent, EntryID: "q", Outcome: outcome, Message: "the provider is overloaded"}))
+			must(t, err)
+		}
+		b.exec(t, "update turns set status = $2, ended_at = now() where thread_id = $1", th.ID, outcome)
+		need(th, want)
+	}
+
+	for _, ask := range []struct {
+		tool, arguments, want string
+		question              bool
+	}{
+		{"bash", `{"timeout":9,"command":"make deploy"}`, "arbe bot: wants to call bash: make deploy", false},
+		{"say", `{}`, "arbe bot: wants to call say", false},
+		{"AskUserQuestion", `{"questions":[{"question":"Which port?"}]}`, "arbe bot: Which port?", true},
+		{"ask", `{"question":"Now?"}`, "arbe bot: Now?", true},
+		{"big", `{"text":"` + strings.Repeat("x", 20_000) + `"}`, "arbe bot: wants to call big", false},
+	} {
+		th := b.thread(t)
+		b.exec(t, `with t as (insert into turns (house_id, thread_id, agent_id, entry_id, reason) values ($1, $2, $3, 'q', 'mention') returning id)
+			insert into approvals (house_id, id, thread_id, turn_id, agent_id, call_id, tool, arguments, question, expires_at) select $1, $2, $2, id, $3, 'c', $4, $5, $6, now() + interval '1 hour' from t`,
+			th.House, th.ID, b.bot.Agent, ask.tool, ask.arguments, ask.question)
+		need(th, ask.want)
+	}
+
+	got, err := b.inboxes.Pending(t.Context(), b.bob)
+	must(t, err)
+	for _, n := range got {
+		if now := n.By.Name + " " + n.By.Kind + ": " + n.Text; now != said[n.Thread] {
+			t.Errorf("it says %q, and not %q", now, said[n.Thread])
+		}
+		delete(said, n.Thread)
+	}
+	if len(said) > 0 {
+		t.Errorf("nothing says %q", said)
+	}
+}
+
+// A run says why it failed, and with what it finished, as its bot reported.
+func TestTheNeedOfARunHasItsOutcome(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for outcome, want := range map[string]string{"completed": "All tests pass.", "failed": "the key was refused"} {
+		th, err := b.threads.Create(t.Context(), b.ada, thread.Draft{Agent: b.bot.Agent, AskedBy: b.ada.Agent})
+		must(t, err)
+		b.say(t, th, b.ada, "fix it")
+		b.exec(t, "update threads set status = 'running' where id = $1", th.ID)
+		end := entry.RunFinished{Epoch: 1, Outcome: outcome}
+		if outcome == "failed" {
+			end.Error = want
+		} else {
+			end.Result = want
+		}
+		_, err = b.log.Append(t.Context(), th.Stream(), entry.NewDraft("", b.bot.Agent, end), entry.NewDraft("", "", entry.StatusChanged{From: "running", To: outcome, Epoch: 1}))
+		must(t, err)
+		b.exec(t, "update threads set status = $2 where id = $1", th.ID, outcome)
+		got, err := b.inboxes.Pending(t.Context(), b.ada)
+		must(t, err)
+		if len(got) == 0 || got[0].Thread != th.ID || got[0].Text != want || got[0].By.Name != "arbe" {
+			t.Errorf("a run that is %s needs her with %+v", outcome, got)
+		}
+	}
+}

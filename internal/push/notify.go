@@ -158,8 +158,8 @@ func reason(n inbox.Need) string {
 	switch {
 	case n.Approval:
 		return "It waits for an approval"
-	case n.Mention && n.By != "":
-		return title(inbox.Need{Name: n.By}) + " mentioned you"
+	case n.Mention && n.By.Name != "":
+		return title(inbox.Need{Name: n.By.Name}) + " mentioned you"
 	case n.Mention:
 		return "Somebody mentioned you"
 	case n.Failed:

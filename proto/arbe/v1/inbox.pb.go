@@ -254,7 +254,15 @@ type Need struct {
 	// The position of the entry from which they should read; 0 if the reason is not an unread entry.
 	Seq int64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
 	// When it last needed them.
-	At            *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
+	At *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
+	// Who needs them: the agent that mentioned them, that asks, or that did the work, its name, and its kind: "human" or "bot". The
+	// name is empty if the agent has left the house. All three are empty if nobody is known.
+	AgentId   string `protobuf:"bytes,6,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	AgentName string `protobuf:"bytes,7,opt,name=agent_name,json=agentName,proto3" json:"agent_name,omitempty"`
+	AgentKind string `protobuf:"bytes,8,opt,name=agent_kind,json=agentKind,proto3" json:"agent_kind,omitempty"`
+	// The sentence for the first reason, on one line of at most about 300 bytes: the request, the message, why the work failed, or
+	// its result. It is plain text that somebody wrote, so it must not be treated as markup. Empty if it is not known.
+	Text          string `protobuf:"bytes,9,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -322,6 +330,34 @@ func (x *Need) GetAt() *timestamppb.Timestamp {
 		return x.At
 	}
 	return nil
+}
+
+func (x *Need) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *Need) GetAgentName() string {
+	if x != nil {
+		return x.AgentName
+	}
+	return ""
+}
+
+func (x *Need) GetAgentKind() string {
+	if x != nil {
+		return x.AgentKind
+	}
+	return ""
+}
+
+func (x *Need) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
 }
 
 // Reading is how far a member has read a thread.
@@ -704,14 +740,20 @@ const file_arbe_v1_inbox_proto_rawDesc = "" +
 	"agent_name\x18\x04 \x01(\tR\tagentName\x12\x1d\n" +
 	"\n" +
 	"agent_kind\x18\x05 \x01(\tR\tagentKind\x127\n" +
-	"\tactive_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bactiveAt\"\xb1\x01\n" +
+	"\tactive_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bactiveAt\"\x9e\x02\n" +
 	"\x04Need\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x1f\n" +
 	"\vthread_name\x18\x02 \x01(\tR\n" +
 	"threadName\x12-\n" +
 	"\areasons\x18\x03 \x03(\x0e2\x13.arbe.v1.NeedReasonR\areasons\x12\x10\n" +
 	"\x03seq\x18\x04 \x01(\x03R\x03seq\x12*\n" +
-	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"f\n" +
+	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x19\n" +
+	"\bagent_id\x18\x06 \x01(\tR\aagentId\x12\x1d\n" +
+	"\n" +
+	"agent_name\x18\a \x01(\tR\tagentName\x12\x1d\n" +
+	"\n" +
+	"agent_kind\x18\b \x01(\tR\tagentKind\x12\x12\n" +
+	"\x04text\x18\t \x01(\tR\x04text\"f\n" +
 	"\aReading\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x16\n" +
