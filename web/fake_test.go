@@ -632,7 +632,7 @@ func (s inboxes) MarkRead(_ context.Context, req *arbev1.MarkReadRequest) (*arbe
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
 	s.f.inbox.Needs = slices.DeleteFunc(s.f.inbox.Needs, func(n *arbev1.Need) bool { return n.ThreadId == req.ThreadId })
-	s.f.inbox.Readings = slices.DeleteFunc(s.f.inbox.Readings, func(r *arbev1.Reading) bool { return r.ThreadId == req.ThreadId })
+	s.f.inbox.Readings = slices.DeleteFunc(s.f.inbox.Readings, func(r *arbev1.Reading) bool { return r.ThreadId == req.ThreadId && !r.Muted })
 	s.f.inbox.Total = int32(len(s.f.inbox.Needs))
 	s.f.wake()
 	return &arbev1.MarkReadResponse{Reading: &arbev1.Reading{ThreadId: req.ThreadId, Seq: req.Seq}}, nil

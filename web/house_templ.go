@@ -351,7 +351,7 @@ func housePage(f layout, n newThread) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = needsList(f.Inbox).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = needsList(f.House.Id, f.Inbox).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -15,6 +16,9 @@ func mineWhole(ctx context.Context, house string, i *arbev1.Inbox) (*mine, error
 	m := &mine{rows: &listing{id: "needs", digest: inboxDigest(i)}}
 	if len(i.GetNeeds()) > 0 {
 		m.rows.shape = "some"
+		if hasUnread(i) {
+			m.rows.shape = "some unread"
+		}
 	}
 	s := section{within: "needs-rows", rows: map[string]string{}}
 	for _, n := range i.GetNeeds() {
@@ -26,7 +30,7 @@ func mineWhole(ctx context.Context, house string, i *arbev1.Inbox) (*mine, error
 		s.ids, s.rows[id] = append(s.ids, id), string(text)
 	}
 	m.rows.sections = []section{s}
-	whole, err := rendered(ctx, needsList(i))
+	whole, err := rendered(ctx, needsList(house, i))
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +85,55 @@ func (a *app) markRead(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// tendInbox marks threads of the inbox as read: one of them, or all that the page listed. It also mutes one that was marked with
+// the button for that.
+func (a *app) tendInbox(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	house, read := r.PathValue("house"), r.PostForm["read"]
+	if mute := r.PostFormValue("mute"); mute != "" {
+		thread, _, _ := strings.Cut(mute, ":")
+		if _, err := a.services.inboxes.MuteThread(r.Context(), &arbev1.MuteThreadRequest{ThreadId: thread, Muted: true}); err != nil {
+			return err
+		}
+		read = []string{mute}
+	}
+	if r.PostFormValue("all") != "" {
+		read = r.PostForm["listed"]
+	}
+	for _, mark := range read[:min(len(read), maxMarked)] {
+		if err := a.markNeed(r.Context(), mark); err != nil {
+			return err
+		}
+	}
+	if fromScript(r) {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	http.Redirect(w, r, housePath(house)+"#needs", http.StatusSeeOther)
+	return nil
+}
+
+// maxMarked limits the threads that one form marks as read, to those that an inbox lists.
+const maxMarked = 100
+
+// markNeed marks a thread as read, with the value of [needMark]. A thread that was deleted meanwhile is not an error.
+func (a *app) markNeed(ctx context.Context, mark string) error {
+	thread, upto, _ := strings.Cut(mark, ":")
+	seq, err := strconv.ParseInt(upto, 10, 64)
+	if err != nil || seq < 0 {
+		return fault.New(fault.Invalid, "read: it is not a thread and a position", "reload the page")
+	}
+	if seq == 0 {
+		return nil // nothing was said in it
+	}
+	if _, err = a.services.inboxes.MarkRead(ctx, &arbev1.MarkReadRequest{ThreadId: thread, Seq: seq}); err != nil && faultOf(err).Code != fault.NotFound {
+		return err
+	}
 	return nil
 }
 

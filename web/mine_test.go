@@ -3,9 +3,13 @@ package web_test
 import (
 	"fmt"
 	"html"
+	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -91,4 +95,75 @@ func TestANeedShowsAFaceAndASentenceAsText(t *testing.T) {
 	lacks(t, page, evil, "**@ada**")
 	row = page[strings.Index(page, `id="need-nobodysa"`):]
 	lacks(t, row[:strings.Index(row, "</li>")], "disc", "thread-last")
+}
+
+// Without scripts, one form marks rows of the inbox as read, mutes them, and marks all that the page lists.
+func TestTheInboxIsTendedInPlace(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	for _, id := range []string{"firstone1", "secondone", "thirdone1", "waitsone1"} {
+		f.thread(id, "Thread "+id)
+		f.needs(id, "Thread "+id, arbev1.NeedReason_NEED_REASON_MENTION)
+		f.inbox.Needs[0].Tail = 7
+	}
+	f.inbox.Needs[0].Seq, f.inbox.Needs[0].Reasons = 0, []arbev1.NeedReason{arbev1.NeedReason_NEED_REASON_APPROVAL}
+	in := ada(t, f)
+	_, page := in.get("/houses/home")
+	contains(t, page, `action="/houses/home/inbox"`, `name="read" value="firstone1:7"`, `name="mute" value="waitsone1:7"`, "Mark all as read")
+	lacks(t, page, `name="read" value="waitsone1:7"`, `name="listed" value="waitsone1:7"`)
+	tend := func(form url.Values) string {
+		t.Helper()
+		res, _ := in.post("/houses/home/inbox", form)
+		want(t, res, http.StatusSeeOther, "/houses/home#needs")
+		_, page := in.get("/houses/home")
+		return page
+	}
+	page = tend(url.Values{"read": {"firstone1:7"}, "listed": {"secondone:7", "thirdone1:7"}})
+	lacks(t, page, `id="need-firstone1"`)
+	contains(t, page, `id="need-secondone"`)
+	if page = tend(url.Values{"mute": {"secondone:7"}}); !slices.ContainsFunc(f.inbox.Readings, func(r *arbev1.Reading) bool { return r.ThreadId == "secondone" && r.Muted }) {
+		t.Errorf("it is not muted: %v", f.inbox.Readings)
+	}
+	lacks(t, page, `id="need-secondone"`)
+	page = tend(url.Values{"all": {"true"}, "listed": {"thirdone1:7", "gone:3"}})
+	lacks(t, page, `id="need-thirdone1"`, "Mark all as read")
+	contains(t, page, `id="need-waitsone1"`)
+	res, _ := in.post("/houses/home/inbox", url.Values{"read": {"thirdone1:x"}})
+	want(t, res, http.StatusBadRequest, "")
+}
+
+// With the keyboard, rows are chosen, done and muted one after the other, and nothing else of the page changes.
+func TestTheInboxIsTendedByKeyboard(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	for _, id := range []string{"thirdone1", "secondone", "firstone1"} {
+		f.thread(id, "Thread "+id)
+		f.needs(id, "Thread "+id, arbev1.NeedReason_NEED_REASON_FINISHED)
+	}
+	b := newTab(t, f.start(t))
+	b.open("/houses/home")
+	b.untilLive()
+	b.do(chromedp.KeyEvent("j"))
+	b.until("the first row", "document.activeElement.closest('li').id === 'need-firstone1'")
+	b.do(chromedp.KeyEvent("e"))
+	b.until("that it is done, and the next row", "!document.querySelector('#need-firstone1') && document.activeElement.closest('li').id === 'need-secondone'")
+	b.do(chromedp.KeyEvent("m"))
+	b.until("that it is muted, and the next row", "!document.querySelector('#need-secondone') && document.activeElement.closest('li').id === 'need-thirdone1'")
+	b.do(chromedp.Click(chromedp.CSS("#needs .list-head button")))
+	b.until("an empty inbox", "!document.querySelector('#needs-rows') && document.title === 'Home · arbe'")
+	b.do(chromedp.KeyEvent("n"))
+	b.until("that nothing is unread", "document.querySelector('#notice').innerText.includes('unread')")
+}
+
+func TestTheNextUnreadThreadIsOneKeyAway(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("unreadone", "Unread")
+	f.thread("restrest", "Rest")
+	f.inbox.Readings = append(f.inbox.Readings, &arbev1.Reading{ThreadId: "unreadone", Unread: 2})
+	b := newTab(t, f.start(t))
+	b.open("/threads/restrest")
+	b.untilLive()
+	b.do(chromedp.KeyEvent("n"))
+	b.until("the unread thread", "location.pathname === '/threads/unreadone'")
 }

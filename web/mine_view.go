@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -65,6 +66,18 @@ func needTitle(n *arbev1.Need) string { return title(&arbev1.Thread{Name: n.Thre
 func needAgent(n *arbev1.Need) *arbev1.Agent {
 	return &arbev1.Agent{Id: n.AgentId, Kind: n.AgentKind, Name: cmp.Or(n.AgentName, formerMember)}
 }
+
+// needMark is the value of the buttons of a need: the thread, and up to where to mark it as read.
+func needMark(n *arbev1.Need) string {
+	return n.ThreadId + ":" + strconv.FormatInt(max(n.Tail, n.Seq), 10)
+}
+
+// hasUnread reports whether some of the needs go when they are read. The others wait for approval.
+func hasUnread(i *arbev1.Inbox) bool {
+	return slices.ContainsFunc(i.GetNeeds(), func(n *arbev1.Need) bool { return n.Seq > 0 })
+}
+
+func inboxPath(house string) string { return housePath(house) + "/inbox" }
 
 // counted returns the title of a window with the number of threads that need its reader. The script updates it.
 func counted(f layout, name string) string {

@@ -101,6 +101,7 @@ func (a *app) houseRoutes() []route {
 		{"GET /houses/{house}", a.page(a.house)},
 		{"POST /houses/{house}/threads", a.page(a.startThread)},
 		{"POST /houses/{house}/started", a.page(a.dismissChecklist)},
+		{"POST /houses/{house}/inbox", a.page(a.tendInbox)},
 		{"GET /houses/{house}/search", a.page(a.search)},
 
 		{"GET /houses/{house}/settings", a.page(a.general)},

@@ -17,8 +17,10 @@ with mine as (
   select *, count(*) over () as total from needs order by needs.at desc, needs.thread_id limit @most
 )
 select p.thread_id, coalesce(t.name, '')::text as name, p.mention::bool as mention, p.approval::bool as approval, p.failed::bool as failed,
-  p.finished::bool as finished, p.seq::bigint as seq, p.at::timestamptz as at, p.total::bigint as total
+  p.finished::bool as finished, p.seq::bigint as seq, p.at::timestamptz as at, p.total::bigint as total,
+  coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)::bigint as tail
 from page p join threads t on t.house_id = @house_id and t.id = p.thread_id
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
 order by p.at desc, p.thread_id;
 
 -- name: Readings :many

@@ -324,8 +324,10 @@ with mine as (
   select thread_id, mention, approval, failed, finished, seq, at, count(*) over () as total from needs order by needs.at desc, needs.thread_id limit $3
 )
 select p.thread_id, coalesce(t.name, '')::text as name, p.mention::bool as mention, p.approval::bool as approval, p.failed::bool as failed,
-  p.finished::bool as finished, p.seq::bigint as seq, p.at::timestamptz as at, p.total::bigint as total
+  p.finished::bool as finished, p.seq::bigint as seq, p.at::timestamptz as at, p.total::bigint as total,
+  coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)::bigint as tail
 from page p join threads t on t.house_id = $1 and t.id = p.thread_id
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
 order by p.at desc, p.thread_id
 `
 
@@ -339,6 +341,7 @@ type NeedsRow struct {
 	Seq      int64
 	At       time.Time
 	Total    int64
+	Tail     int64
 }
 
 // Owner: internal/inbox.
@@ -362,6 +365,7 @@ func (q *Queries) Needs(ctx context.Context, db DBTX, houseID string, agentID st
 			&i.Seq,
 			&i.At,
 			&i.Total,
+			&i.Tail,
 		); err != nil {
 			return nil, err
 		}

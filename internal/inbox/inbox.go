@@ -61,6 +61,8 @@ type Need struct {
 	Approval, Mention, Failed, Finished bool
 	// Seq is the first entry to read; 0 if no entry is unread.
 	Seq int64
+	// Tail is the last entry of the thread. After [Inboxes.MarkRead] up to it, only an approval still needs the member.
+	Tail int64
 	// At is the latest time at which the thread needed the member.
 	At time.Time
 	// By is the agent that needs the member: who mentioned them, asks, or did the work. It is zero if nobody is known.
@@ -131,7 +133,7 @@ func (b *Inboxes) needsTx(ctx context.Context, tx pgx.Tx, scope db.Scope) (needs
 	for _, r := range rows {
 		total = int(r.Total)
 		needs = append(needs, Need{Thread: r.ThreadID, Name: r.Name, Approval: r.Approval, Mention: r.Mention, Failed: r.Failed,
-			Finished: r.Finished, Seq: r.Seq, At: r.At})
+			Finished: r.Finished, Seq: r.Seq, Tail: r.Tail, At: r.At})
 	}
 	if err == nil {
 		err = b.causesTx(ctx, tx, scope, needs)

@@ -387,6 +387,9 @@ func TestANeedSaysWhoAndWhat(t *testing.T) {
 	got, err := b.inboxes.Pending(t.Context(), b.bob)
 	must(t, err)
 	for _, n := range got {
+		if n.Thread == mentioned.ID && n.Tail != 2 {
+			t.Errorf("its last entry is %d", n.Tail)
+		}
 		if now := n.By.Name + " " + n.By.Kind + ": " + n.Text; now != said[n.Thread] {
 			t.Errorf("it says %q, and not %q", now, said[n.Thread])
 		}

@@ -441,7 +441,7 @@ func wireDirect(d inbox.Direct) *arbev1.Direct {
 }
 
 func wireNeed(n inbox.Need) *arbev1.Need {
-	need := &arbev1.Need{ThreadId: n.Thread, ThreadName: n.Name, Seq: n.Seq, At: timestamp(n.At),
+	need := &arbev1.Need{ThreadId: n.Thread, ThreadName: n.Name, Seq: n.Seq, Tail: n.Tail, At: timestamp(n.At),
 		AgentId: n.By.ID, AgentName: shown(n.By.Name), AgentKind: n.By.Kind, Text: shown(n.Text)}
 	for _, r := range []struct {
 		holds  bool

@@ -1,21 +1,22 @@
-// Stop, Run again and answers to bots post without leaving the page. The outcome arrives with the log; an error is shown as a
-// notice.
+// Stop, Run again, answers to bots and what is done in the inbox post without leaving the page. The outcome arrives live; an error
+// is shown as a notice.
 
 import { newID, post, unreachable } from './dom.js'
 import { notify } from './notice.js'
 
 document.addEventListener('submit', async event => {
   const form = event.target
-  if (!form.matches('.stop, .again, .queued, .approval-answer form')) return
+  if (!form.matches('.stop, .again, .queued, .needs, .approval-answer form')) return
   event.preventDefault()
-  form.classList.add('posting')
+  const row = event.submitter?.closest('.need') ?? form // the other rows stay usable
+  row.classList.add('posting')
   let words = ''
   try {
     const answer = await post(form.action, new FormData(form, event.submitter))
     if (!answer.ok) words = await answer.text()
     else if (form.elements.entry) form.elements.entry.value = newID() // the next click runs another command
-    else if (!form.matches('.queued')) form.reset() // no key stays on the page
+    else if (!form.matches('.queued, .needs')) form.reset() // no key stays on the page
   } catch { words = unreachable }
   if (words) notify(words)
-  if (words || form.matches('.again, .queued')) form.classList.remove('posting')
+  if (words || form.matches('.again, .queued')) row.classList.remove('posting')
 })

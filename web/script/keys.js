@@ -1,6 +1,7 @@
 // Keys.
 
 import { $, $$, thread } from './dom.js'
+import { notify } from './notice.js'
 
 const choices = () => $$(thread ? '[data-entry]' : '[data-stop]').filter(e => e.offsetParent)
 function step(by) {
@@ -8,7 +9,10 @@ function step(by) {
   if (!all.length) return
   const current = all.findIndex(e => e.classList.contains('chosen') || e === document.activeElement)
   const next = all[current < 0 ? (by > 0 && !thread ? 0 : all.length - 1) : Math.min(Math.max(current + by, 0), all.length - 1)]
-  for (const e of all) e.classList.remove('chosen')
+  choose(next)
+}
+function choose(next) {
+  for (const e of choices()) e.classList.remove('chosen')
   next.classList.add('chosen')
   next.tabIndex = next.tabIndex < 0 ? -1 : next.tabIndex
   next.focus({ preventScroll: true })
@@ -22,6 +26,26 @@ document.addEventListener('keydown', event => {
   $('summary', menu).focus()
 })
 
+// tend presses a button of the chosen row of the inbox, and chooses the next row. It returns whether a row is chosen.
+function tend(name) {
+  const row = (document.activeElement.closest('.need') ?? $('.need:has(.chosen)'))
+  if (!row) return false
+  const button = $(`button[name=${name}]`, row)
+  if (!button) return notify('A bot waits for an answer here. Open the thread to give one, or mute it.') ?? true
+  const neighbour = row.nextElementSibling ?? row.previousElementSibling
+  if (neighbour) choose($('[data-stop]', neighbour))
+  button.click()
+  return true
+}
+
+// next opens the next thread with something unread, from the one that is open.
+function next() {
+  const all = $$('#direct .place, #places .place'), at = all.findIndex(p => p.hasAttribute('aria-current'))
+  const unread = [...all.slice(at + 1), ...all.slice(0, Math.max(at, 0))].find(p => p.classList.contains('unread'))
+  if (unread) unread.click()
+  else notify('Nothing is unread.')
+}
+
 let before = ''
 document.addEventListener('keydown', event => {
   if (event.metaKey || event.ctrlKey || event.altKey || event.target.closest('input, textarea, select, [contenteditable]')) return
@@ -29,8 +53,10 @@ document.addEventListener('keydown', event => {
     j: () => step(1),
     k: () => step(-1),
     c: () => $('#composer-text, #starter-text')?.focus(),
-    e: () => $('#jump')?.click(),
-    x: () => $$('.foot .stop button, .writing .stop button').at(-1)?.click(),
+    n: next,
+    e: () => tend('read') || $('#jump')?.click(),
+    m: () => tend('mute') || $('#mute')?.click(),
+    x: () => ($('.stop button', document.activeElement.closest('.thread-item') ?? document.createElement('i')) ?? $$('.foot .stop button, .writing .stop button').at(-1))?.click(),
     '?': () => $('#sheet')?.togglePopover(),
     '/': () => { if ($('#search-text')) $('#search-text').focus(); else $('#place-search')?.click() },
     h: () => { if (before === 'g') $('.place.home')?.click() },

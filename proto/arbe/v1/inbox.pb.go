@@ -262,7 +262,10 @@ type Need struct {
 	AgentKind string `protobuf:"bytes,8,opt,name=agent_kind,json=agentKind,proto3" json:"agent_kind,omitempty"`
 	// The sentence for the first reason, on one line of at most about 300 bytes: the request, the message, why the work failed, or
 	// its result. It is plain text that somebody wrote, so it must not be treated as markup. Empty if it is not known.
-	Text          string `protobuf:"bytes,9,opt,name=text,proto3" json:"text,omitempty"`
+	Text string `protobuf:"bytes,9,opt,name=text,proto3" json:"text,omitempty"`
+	// The position of the thread's last entry. MarkRead up to it removes the thread from the inbox, without what happens
+	// meanwhile, unless a bot waits for approval.
+	Tail          int64 `protobuf:"varint,10,opt,name=tail,proto3" json:"tail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -358,6 +361,13 @@ func (x *Need) GetText() string {
 		return x.Text
 	}
 	return ""
+}
+
+func (x *Need) GetTail() int64 {
+	if x != nil {
+		return x.Tail
+	}
+	return 0
 }
 
 // Reading is how far a member has read a thread.
@@ -740,7 +750,7 @@ const file_arbe_v1_inbox_proto_rawDesc = "" +
 	"agent_name\x18\x04 \x01(\tR\tagentName\x12\x1d\n" +
 	"\n" +
 	"agent_kind\x18\x05 \x01(\tR\tagentKind\x127\n" +
-	"\tactive_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bactiveAt\"\x9e\x02\n" +
+	"\tactive_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bactiveAt\"\xb2\x02\n" +
 	"\x04Need\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x1f\n" +
 	"\vthread_name\x18\x02 \x01(\tR\n" +
@@ -753,7 +763,9 @@ const file_arbe_v1_inbox_proto_rawDesc = "" +
 	"agent_name\x18\a \x01(\tR\tagentName\x12\x1d\n" +
 	"\n" +
 	"agent_kind\x18\b \x01(\tR\tagentKind\x12\x12\n" +
-	"\x04text\x18\t \x01(\tR\x04text\"f\n" +
+	"\x04text\x18\t \x01(\tR\x04text\x12\x12\n" +
+	"\x04tail\x18\n" +
+	" \x01(\x03R\x04tail\"f\n" +
 	"\aReading\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x16\n" +
