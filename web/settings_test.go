@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -657,4 +658,30 @@ func memberIDOn(t *testing.T, c client, path, text string) string {
 	}
 	t.Fatalf("%s has no row with %q", path, text)
 	return ""
+}
+
+// The settings are a list with groups. On a phone, a button opens it, and nothing scrolls sideways.
+func TestTheSettingsAreAListWithGroups(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	b := newTab(t, f.start(t))
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 390, Height: 800, DeviceScaleFactor: 1})
+	b.open("/houses/home/members")
+	b.untilLive()
+	if wide := eval[bool](b, "document.querySelector('#settings-list').checkVisibility() || [...document.querySelectorAll('.page, .page *')].some(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === 'auto')"); wide {
+		t.Error("on a phone, the list is open at once, or the page scrolls sideways")
+	}
+	b.do(chromedp.Click(chromedp.CSS(".settings-button")))
+	b.until("the list", "document.querySelector('#settings-list a[aria-current]').innerText === 'Members' && document.querySelector('#settings-list').checkVisibility()")
+	b.pictures("settings-list")
+	b.do(chromedp.Click(chromedp.CSS("#settings-list a[href$='/retention']")))
+	b.until("the other page", "location.pathname.endsWith('/retention') && document.querySelector('#settings-list').checkVisibility()")
+
+	f.mu.Lock()
+	f.house = copied(f.house)
+	f.house.Role = "member"
+	f.mu.Unlock()
+	_, page := ada(t, f).get("/houses/home/members")
+	contains(t, page, `<h2>Access</h2>`, ">Secrets</a>")
+	lacks(t, page, ">Audit log</a>", ">Retention</a>")
 }

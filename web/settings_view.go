@@ -1,23 +1,35 @@
 package web
 
-import "slices"
-
-// settingsPage is one page of the settings. Path is the last part of its address.
-type settingsPage struct{ Path, Title string }
-
-var settingsPages = []settingsPage{{"settings", "House"}, {"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"sandboxes", "Sandboxes"}, {"keys", "API keys"}, {"models", "Models"}, {"secrets", "Secrets"}, {"retention", "Retention"}, {"audit", "Audit log"}}
-
-// tabsOf returns the pages for the reader. Only owners may see what the house keeps, and the audit log.
-func tabsOf(f layout) []settingsPage {
-	if f.isOwner() {
-		return settingsPages
-	}
-	return settingsPages[:len(settingsPages)-2]
+// settingsPage is one page of the settings. Path is the last part of its address. Only owners see a page for Owners.
+type settingsPage struct {
+	Path, Title string
+	Owners      bool
 }
 
-// settingsTab returns the page of [settingsPages] with a path.
+// settingsGroups are the pages of the settings, as the list of them is grouped.
+var settingsGroups = []struct {
+	Title string
+	Pages []settingsPage
+}{
+	{"House", []settingsPage{{Path: "settings", Title: "General"}, {Path: "members", Title: "Members"}, {Path: "retention", Title: "Retention", Owners: true}, {Path: "audit", Title: "Audit log", Owners: true}}},
+	{"Bots", []settingsPage{{Path: "bots", Title: "Bots"}, {Path: "models", Title: "Models"}}},
+	{"Work", []settingsPage{{Path: "environments", Title: "Environments"}, {Path: "sandboxes", Title: "Sandboxes"}}},
+	{"Access", []settingsPage{{Path: "secrets", Title: "Secrets"}, {Path: "keys", Title: "API keys"}}},
+}
+
+// seenBy reports whether the reader may open the page.
+func (p settingsPage) seenBy(f layout) bool { return !p.Owners || f.isOwner() }
+
+// settingsTab returns the page of [settingsGroups] with a path.
 func settingsTab(path string) settingsPage {
-	return settingsPages[slices.IndexFunc(settingsPages, func(p settingsPage) bool { return p.Path == path })]
+	for _, g := range settingsGroups {
+		for _, p := range g.Pages {
+			if p.Path == path {
+				return p
+			}
+		}
+	}
+	panic("the settings have no page " + path)
 }
 
 // address returns the page's address for a house.
