@@ -1149,7 +1149,7 @@ func sheet() templ.Component {
 			templ_7745c5c3_Var50 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 91, "<div id=\"sheet\" class=\"sheet\" popover role=\"dialog\" aria-labelledby=\"sheet-title\"><h2 id=\"sheet-title\">Keyboard</h2><dl><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>next, previous entry or thread</dd><dt><kbd>c</kbd></dt><dd>write</dd><dt><kbd>Enter</kbd></dt><dd>send; with <kbd>Shift</kbd> a new line</dd><dt><kbd>↑</kbd></dt><dd>in an empty composer: take back what was not sent</dd><dt><kbd>x</kbd></dt><dd>stop the running command or the bot at work</dd><dt><kbd>n</kbd></dt><dd>open the next unread thread</dd><dt><kbd>e</kbd></dt><dd>in the inbox: done; in a thread: jump to the latest</dd><dt><kbd>m</kbd></dt><dd>mute, so that only mentions need you</dd><dt><kbd>/</kbd></dt><dd>search</dd><dt><kbd>Ctrl</kbd> <kbd>K</kbd></dt><dd>go to a thread or page, or search</dd><dt><kbd>g</kbd> <kbd>h</kbd></dt><dd>go to the house</dd><dt><kbd>?</kbd></dt><dd>this sheet</dd></dl></div>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 91, "<div id=\"sheet\" class=\"sheet\" popover role=\"dialog\" aria-labelledby=\"sheet-title\"><h2 id=\"sheet-title\">Keyboard</h2><dl><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>next, previous entry or thread</dd><dt><kbd>c</kbd></dt><dd>write</dd><dt><kbd>Enter</kbd></dt><dd>send; with <kbd>Shift</kbd> a new line</dd><dt><kbd>↑</kbd></dt><dd>in an empty composer: take back what was not sent</dd><dt><kbd>x</kbd></dt><dd>stop the running command or the bot at work</dd><dt><kbd>n</kbd></dt><dd>open the next unread thread</dd><dt><kbd>e</kbd></dt><dd>in the inbox: done; in a thread: jump to the latest</dd><dt><kbd>m</kbd></dt><dd>mute, so that only mentions need you</dd><dt><kbd>/</kbd></dt><dd>search</dd><dt><kbd>Ctrl</kbd> <kbd>K</kbd></dt><dd>go to a thread or page, act on the open thread, or search</dd><dt><kbd>g</kbd> <kbd>h</kbd></dt><dd>go to the house</dd><dt><kbd>?</kbd></dt><dd>this sheet</dd></dl></div>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1157,7 +1157,8 @@ func sheet() templ.Component {
 	})
 }
 
-// palette lets the reader go anywhere by keyboard. The script fills it with what the page knows: the places, and actions.
+// palette lets the reader go anywhere by keyboard. The script fills it with what the page knows, the places and actions, and with
+// what the server finds.
 func palette(house string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1179,20 +1180,20 @@ func palette(house string) templ.Component {
 			templ_7745c5c3_Var51 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 92, "<dialog id=\"palette\" class=\"palette\" aria-label=\"Go to\" data-search=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 92, "<dialog id=\"palette\" class=\"palette\" aria-label=\"Go to or do\" data-search=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var52 string
 		templ_7745c5c3_Var52, templ_7745c5c3_Err = templ.JoinStringErrs(searchPath(house))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 219, Col: 88}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 220, Col: 94}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var52))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 93, "\"><input type=\"search\" placeholder=\"Go to a thread, or search\" aria-label=\"Go to a thread, or search\" autocomplete=\"off\" role=\"combobox\" aria-expanded=\"true\" aria-controls=\"palette-choices\"><ul id=\"palette-choices\" role=\"listbox\" aria-label=\"Choices\"></ul><p class=\"hint-keys\"><kbd>↑</kbd> <kbd>↓</kbd> choose · <kbd>Enter</kbd> opens · <kbd>Esc</kbd> closes</p></dialog>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 93, "\"><input type=\"search\" placeholder=\"Go to a thread, act on this one, or search\" aria-label=\"Go to a thread, act on this one, or search\" autocomplete=\"off\" role=\"combobox\" aria-expanded=\"true\" aria-controls=\"palette-choices\"><ul id=\"palette-choices\" role=\"listbox\" aria-label=\"Choices\"></ul><p class=\"hint-keys\"><kbd>↑</kbd> <kbd>↓</kbd> choose · <kbd>Enter</kbd> does it · <kbd>Esc</kbd> closes</p></dialog>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -14,6 +15,9 @@ const maxFound = 50
 // search shows the results of a search in a house.
 func (a *app) search(w http.ResponseWriter, r *http.Request) error {
 	house := r.PathValue("house")
+	if fromScript(r) {
+		return a.quickSearch(w, r, house)
+	}
 	f, err := a.layoutOf(r, house, inSearch)
 	if err != nil {
 		return err
@@ -29,11 +33,37 @@ func (a *app) search(w http.ResponseWriter, r *http.Request) error {
 			v.Problem, status = problem, httpStatus(problem)
 		}
 	}
-	v.Threads = map[string]*arbev1.Thread{}
-	for _, t := range v.Found.GetThreads() { // there are five at most
-		if v.Threads[t.ThreadId], err = a.threadIfAny(r.Context(), t.ThreadId); err != nil {
+	if v.Threads, err = a.rowsOfFound(r.Context(), v.Found); err != nil {
+		return err
+	}
+	return a.show(w, r, status, searchPage(f, v))
+}
+
+// maxQuick limits the entries that the palette shows.
+const maxQuick = 5
+
+// quickSearch answers the palette with the threads and the first entries that a search finds.
+func (a *app) quickSearch(w http.ResponseWriter, r *http.Request, house string) error {
+	v := searchView{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
+	var err error
+	if v.Query != "" {
+		if v.Found, err = a.services.entries.Search(r.Context(), &arbev1.SearchRequest{HouseId: house, Query: v.Query, PageSize: maxQuick}); err != nil {
 			return err
 		}
 	}
-	return a.show(w, r, status, searchPage(f, v))
+	if v.Threads, err = a.rowsOfFound(r.Context(), v.Found); err != nil {
+		return err
+	}
+	return a.show(w, r, http.StatusOK, quickFound(v))
+}
+
+// rowsOfFound reads the rows of the threads that a search found, by id. There are five at most.
+func (a *app) rowsOfFound(ctx context.Context, found *arbev1.SearchResponse) (rows map[string]*arbev1.Thread, err error) {
+	rows = map[string]*arbev1.Thread{}
+	for _, t := range found.GetThreads() {
+		if rows[t.ThreadId], err = a.threadIfAny(ctx, t.ThreadId); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
 }
