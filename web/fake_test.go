@@ -751,7 +751,7 @@ func (s threads) ListThreads(_ context.Context, req *arbev1.ListThreadsRequest) 
 	for _, pinned := range []bool{true, false} {
 		var group []*arbev1.Thread
 		for _, t := range s.f.threads {
-			if (t.PinnedAt != nil) == pinned && (req.ForkedFromThreadId == "" || t.ForkedFrom.GetThreadId() == req.ForkedFromThreadId) && (req.ParentThreadId == "" || t.ParentThreadId == req.ParentThreadId) {
+			if (t.PinnedAt != nil) == pinned && (req.Status == "" || t.Status == req.Status) && (req.ForkedFromThreadId == "" || t.ForkedFrom.GetThreadId() == req.ForkedFromThreadId) && (req.ParentThreadId == "" || t.ParentThreadId == req.ParentThreadId) {
 				group = append(group, t)
 			}
 		}

@@ -16,7 +16,7 @@ const maxStarted = 40
 // checklistOf returns what a new house still lacks, for its owners. It returns nil when nothing is missing, when the reader
 // dismissed the list, or when the state of a step cannot be read: the page works without the list.
 func (a *app) checklistOf(w http.ResponseWriter, r *http.Request, f layout) *checklist {
-	if !f.isOwner() || f.Page != "" || slices.Contains(a.startedHouses(r), f.House.Id) {
+	if !f.isOwner() || f.Page != "" || f.Only != "" || slices.Contains(a.startedHouses(r), f.House.Id) {
 		return nil
 	}
 	var (

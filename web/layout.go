@@ -14,7 +14,7 @@ func (a *app) layoutOf(r *http.Request, house, current string) (layout, error) {
 	f := layout{Theme: a.themeOf(r), Path: r.URL.RequestURI(), Current: current}
 	if current == "" {
 		q := r.URL.Query()
-		f.Page, f.Newer = q.Get("page"), q["newer"]
+		f.Page, f.Newer, f.Only = q.Get("page"), q["newer"], filterOf(q.Get("is"))
 		f.Newer = f.Newer[:min(len(f.Newer), maxNewer)]
 	}
 	g, ctx := guard.NewGroup(r.Context())
@@ -34,12 +34,12 @@ func (a *app) layoutOf(r *http.Request, house, current string) (layout, error) {
 		return err
 	})
 	g.Go(func() (err error) {
-		f.Threads, f.Next, err = a.threadsOf(ctx, house, f.Page)
+		f.Threads, f.Next, err = a.threadsOf(ctx, house, f.Page, f.Only.status())
 		return err
 	})
-	if f.Page != "" {
+	if f.isPart() {
 		g.Go(func() (err error) {
-			f.First, _, err = a.threadsOf(ctx, house, "")
+			f.First, _, err = a.threadsOf(ctx, house, "", "")
 			return err
 		})
 	}
@@ -58,9 +58,10 @@ func idsOf(threads []*arbev1.Thread) (ids []string) {
 	return ids
 }
 
-// threadsOf reads a page of the threads in everyone's list: pinned ones first, then those with the latest activity.
-func (a *app) threadsOf(ctx context.Context, house, page string) (threads []*arbev1.Thread, next string, err error) {
-	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: pageOfThreads, PageToken: page, Shared: true})
+// threadsOf reads a page of the threads in everyone's list, or of those with a status: pinned ones first, then those with the
+// latest activity.
+func (a *app) threadsOf(ctx context.Context, house, page, status string) (threads []*arbev1.Thread, next string, err error) {
+	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: pageOfThreads, PageToken: page, Status: status, Shared: true})
 	if err != nil {
 		return nil, "", err
 	}

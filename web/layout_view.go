@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -27,6 +26,8 @@ type layout struct {
 	Houses  []*arbev1.House
 	House   *arbev1.House
 	Threads []*arbev1.Thread
+	// Only is the filter of the list of threads.
+	Only filter
 	// Page is the token of this page of threads, empty for the first one. Next is the token of the next page, empty on the
 	// last one.
 	Page, Next string
@@ -47,7 +48,7 @@ const maxNewer = 20
 
 // placesOf returns the layout for the sidebar, which shows the first page of threads on every page.
 func (f layout) placesOf() layout {
-	if f.Page != "" {
+	if f.isPart() {
 		f.Threads = f.First
 	}
 	return f
@@ -55,7 +56,8 @@ func (f layout) placesOf() layout {
 
 // olderPage and newerPage return the links to the neighbouring pages of threads.
 func (f layout) olderPage() string {
-	q := url.Values{"page": {f.Next}}
+	q := f.Only.query()
+	q.Set("page", f.Next)
 	if f.Page != "" {
 		q["newer"] = append([]string{f.Page}, f.Newer...)[:min(len(f.Newer)+1, maxNewer)]
 	}
@@ -63,14 +65,15 @@ func (f layout) olderPage() string {
 }
 
 func (f layout) newerPage() string {
+	q := f.Only.query()
 	if len(f.Newer) == 0 {
-		return housePath(f.House.Id)
+		return withQuery(housePath(f.House.Id), q)
 	}
-	q := url.Values{"page": f.Newer[:1]}
+	q["page"] = f.Newer[:1]
 	if len(f.Newer) > 1 {
 		q["newer"] = f.Newer[1:]
 	}
-	return housePath(f.House.Id) + "?" + q.Encode()
+	return withQuery(housePath(f.House.Id), q)
 }
 
 // listedThread is a thread in a list. Depth is the number of ancestors that it is nested under. At depth 0, Parent is its
@@ -287,7 +290,7 @@ func (f layout) isOwner() bool { return f.House.Role == "owner" }
 
 // isUnused reports whether nothing was said in the house. A new house has one thread, in which nothing was said.
 func (f layout) isUnused() bool {
-	return f.Page == "" && len(f.Threads) <= 1 && !slices.ContainsFunc(f.Threads, func(t *arbev1.Thread) bool { return t.LastSaid != nil })
+	return f.Page == "" && f.Only == "" && len(f.Threads) <= 1 && !slices.ContainsFunc(f.Threads, func(t *arbev1.Thread) bool { return t.LastSaid != nil })
 }
 
 // calm returns 0 for a thread that works or waits, 1 for a failed one, and 2 for any other.

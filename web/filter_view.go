@@ -1,0 +1,72 @@
+package web
+
+import "net/url"
+
+// filter says which threads the list of a house shows; empty for all.
+type filter string
+
+const (
+	onlyNeeds   filter = "needs"
+	onlyRunning filter = "running"
+	onlyFailed  filter = "failed"
+	onlyClosed  filter = "closed"
+)
+
+// filters are the links above the list. None is what the list says when it is empty.
+var filters = []struct {
+	Only        filter
+	Title, None string
+}{
+	{"", "All", ""},
+	{onlyNeeds, "Needs you", "Nothing needs you."},
+	{onlyRunning, "Running", "Nothing runs, and nobody is waited for."},
+	{onlyFailed, "Failed", "No thread has failed."},
+	{onlyClosed, "Closed", "No thread is closed."},
+}
+
+// filterOf reads a filter from an address. An unknown one shows all threads.
+func filterOf(text string) filter {
+	for _, f := range filters {
+		if string(f.Only) == text {
+			return f.Only
+		}
+	}
+	return ""
+}
+
+// status returns the status that the server filters by; empty if it lists all threads. What runs is chosen from those by the
+// styles, so that the list stays live.
+func (o filter) status() string {
+	if o == onlyFailed || o == onlyClosed {
+		return string(o)
+	}
+	return ""
+}
+
+func (o filter) query() url.Values {
+	q := url.Values{}
+	if o != "" {
+		q.Set("is", string(o))
+	}
+	return q
+}
+
+// none returns what an empty list says.
+func (o filter) none() string {
+	for _, f := range filters {
+		if f.Only == o {
+			return f.None
+		}
+	}
+	return ""
+}
+
+func withQuery(path string, q url.Values) string {
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+// isPart reports whether the page lists other threads than the first ones of the house. Such a list is not live.
+func (f layout) isPart() bool { return f.Page != "" || f.Only.status() != "" }
