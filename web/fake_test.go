@@ -705,6 +705,16 @@ type secrets struct {
 }
 
 // SetSecret refuses an empty value, as the service does.
+func (s secrets) ListSecrets(context.Context, *arbev1.ListSecretsRequest) (*arbev1.ListSecretsResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	res := &arbev1.ListSecretsResponse{}
+	for _, name := range slices.Sorted(maps.Keys(s.f.secrets)) {
+		res.Secrets = append(res.Secrets, &arbev1.Secret{Name: name})
+	}
+	return res, nil
+}
+
 func (s secrets) SetSecret(_ context.Context, req *arbev1.SetSecretRequest) (*arbev1.SetSecretResponse, error) {
 	if len(req.Value) == 0 {
 		return nil, refused(connect.CodeInvalidArgument, "value: it is empty", "paste the secret")
@@ -1076,6 +1086,16 @@ func (s models) ListModels(context.Context, *arbev1.ListModelsRequest) (*arbev1.
 type sandboxes struct {
 	arbev1connect.UnimplementedSandboxServiceHandler
 	f *fake
+}
+
+func (s sandboxes) ListSandboxes(context.Context, *arbev1.ListSandboxesRequest) (*arbev1.ListSandboxesResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	res := &arbev1.ListSandboxesResponse{}
+	for _, id := range slices.Sorted(maps.Keys(s.f.boxes)) {
+		res.Sandboxes = append(res.Sandboxes, copied(s.f.boxes[id]))
+	}
+	return res, nil
 }
 
 func (s sandboxes) ListSandboxAccounts(context.Context, *arbev1.ListSandboxAccountsRequest) (*arbev1.ListSandboxAccountsResponse, error) {

@@ -24,6 +24,8 @@ func (a *app) checklistOf(w http.ResponseWriter, r *http.Request, f layout) *che
 		recipes *arbev1.ListEnvironmentsResponse
 		members *arbev1.ListMembersResponse
 		invites *arbev1.ListInvitesResponse
+		boxes   *arbev1.ListSandboxesResponse
+		secrets *arbev1.ListSecretsResponse
 	)
 	g, ctx := guard.NewGroup(r.Context())
 	g.Go(func() (err error) {
@@ -42,11 +44,21 @@ func (a *app) checklistOf(w http.ResponseWriter, r *http.Request, f layout) *che
 		invites, err = a.services.houses.ListInvites(ctx, &arbev1.ListInvitesRequest{HouseId: f.House.Id, PageSize: 1})
 		return err
 	})
+	g.Go(func() (err error) {
+		boxes, err = a.services.sandboxes.ListSandboxes(ctx, &arbev1.ListSandboxesRequest{HouseId: f.House.Id})
+		return err
+	})
+	g.Go(func() (err error) {
+		secrets, err = a.services.secrets.ListSecrets(ctx, &arbev1.ListSecretsRequest{HouseId: f.House.Id})
+		return err
+	})
 	if err := g.Wait(); err != nil {
 		a.log.WarnContext(r.Context(), "web: the checklist of a house is not shown", "error", err)
 		return nil
 	}
 	list := newChecklist(f.House, models, recipes, members, invites)
+	list.addSandbox(f.House, boxes.Sandboxes)
+	list.addMissingSecret(f.House, recipes.Environments, secrets.Secrets)
 	if list.done() { // so that the page does not ask for all of this again
 		a.rememberStarted(w, r, f.House.Id)
 		return nil

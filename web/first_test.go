@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -17,7 +18,7 @@ func TestAnEmptyHouseOffersExamples(t *testing.T) {
 	f.thread("housethr", "Home") // each house begins with a thread
 	b := newTab(t, f.start(t))
 	b.open("/houses/home")
-	b.until("three examples and a checklist", "document.querySelectorAll('.example').length === 3 && document.querySelectorAll('.checklist li').length === 3")
+	b.until("three examples and a checklist", "document.querySelectorAll('.example').length === 3 && document.querySelectorAll('.checklist li').length === 4")
 	b.accessibleEverywhere("an empty house")
 	b.pictures("first-empty")
 	b.do(chromedp.Click(chromedp.CSS(".example[href*='example=command']")))
@@ -50,17 +51,24 @@ func TestTheChecklistOfANewHouse(t *testing.T) {
 	f.models = &arbev1.ListModelsResponse{Problem: "this house has no model"}
 	c := ada(t, f)
 	_, page := c.get("/houses/home")
-	contains(t, page, "Set up this house", "0 of 3 done", `href="/houses/home/models#paste-key"`, `href="/environments/env1"`, `href="/houses/home/members#invite"`)
+	contains(t, page, "Set up this house", "0 of 4 done", `href="/environments/env1#diagnosis"`, `href="/houses/home/models#paste-key"`, `href="/environments/env1"`, `href="/houses/home/members#invite"`)
 
 	f.models = &arbev1.ListModelsResponse{Endpoints: []*arbev1.ModelEndpoint{{Name: "anthropic", Models: []string{"opus"}}}, Problem: "this house has not chosen its default model"}
 	_, page = c.get("/houses/home")
-	contains(t, page, "0 of 3 done", `href="/houses/home/models#default-model"`)
+	contains(t, page, "0 of 4 done", `href="/houses/home/models#default-model"`)
 
 	f.models = &arbev1.ListModelsResponse{DefaultModel: "anthropic/opus"}
 	f.recipes[0].Config = &arbev1.EnvironmentConfig{Repo: "https://ada:hunter2@git.example.com/a.git"}
 	_, page = c.get("/houses/home")
-	contains(t, page, "2 of 3 done", "Bots answer with anthropic/opus.", "start with https://git.example.com/a.git.")
+	contains(t, page, "2 of 4 done", "Bots answer with anthropic/opus.", "start with https://git.example.com/a.git.")
 	lacks(t, page, "hunter2")
+
+	f.boxes["box1"] = &arbev1.Sandbox{Id: "box1", Use: &arbev1.SandboxUse{UsedAt: timestamppb.Now()}}
+	f.recipes[0].Config.Secrets = []*arbev1.SecretBinding{{Name: "MAYBE", Optional: true}, {Name: "NPM_TOKEN"}}
+	_, page = c.get("/houses/home")
+	contains(t, page, "3 of 5 done", "Commands have run in one.", "The secret NPM_TOKEN", `href="/houses/home/secrets"`)
+	lacks(t, page, "The secret MAYBE")
+	f.secrets["NPM_TOKEN"] = "s3cret"
 
 	f.house.Role = "member"
 	_, page = c.get("/houses/home")
@@ -74,6 +82,25 @@ func TestTheChecklistOfANewHouse(t *testing.T) {
 	if !strings.HasPrefix(cookie, "arbe_started=home;") {
 		t.Errorf("the browser does not remember that all is done: %q", cookie)
 	}
+}
+
+// What runs says in the list what it does, what it has cost, and where it runs.
+func TestTheListSaysWhatARunDoes(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.thread("runsruns", "Runs")
+	f.update("runsruns", func(th *arbev1.Thread) {
+		th.AgentId, th.Status, th.SandboxId = bee, "running", "box1"
+		th.Running = &arbev1.Running{RunEpoch: 1, Since: timestamppb.Now()}
+		th.LastRun = &arbev1.LastRun{Epoch: 1, Doing: "running bash <b>", CostMicros: 420_000}
+	})
+	_, page := ada(t, f).get("/houses/home")
+	contains(t, page, "running bash &lt;b&gt; · $0.42", `href="/sandboxes/box1"`, `action="/threads/runsruns/stop"`)
+	f.update("runsruns", func(th *arbev1.Thread) {
+		th.Running, th.LastRun.FinishedAt, th.Status = nil, timestamppb.Now(), "completed"
+	})
+	_, page = ada(t, f).get("/houses/home")
+	lacks(t, page, "$0.42", `href="/sandboxes/box1"`, `action="/threads/runsruns/stop"`)
 }
 
 func TestTheChecklistCanBeDismissed(t *testing.T) {

@@ -110,6 +110,30 @@ func newChecklist(h *arbev1.House, models *arbev1.ListModelsResponse, recipes *a
 	return &checklist{House: h.Id, Items: []checkItem{model, files, invited}}
 }
 
+// addSandbox adds whether a sandbox has worked here. The page of the environment can check that, step by step.
+func (c *checklist) addSandbox(h *arbev1.House, boxes []*arbev1.Sandbox) {
+	item := checkItem{Title: "A sandbox that works", About: "Have one built from your environment, and see each step. Commands and bots run in sandboxes.", Act: "Check it", Path: settingsPath(h.Id, "environments")}
+	if h.DefaultEnvironmentId != "" {
+		item.Path = environmentPath(h.DefaultEnvironmentId) + "#diagnosis"
+	}
+	if item.Done = slices.ContainsFunc(boxes, func(b *arbev1.Sandbox) bool { return b.GetUse().GetUsedAt() != nil }); item.Done {
+		item.About = "Commands have run in one."
+	}
+	c.Items = slices.Insert(c.Items, 1, item)
+}
+
+// addMissingSecret adds a secret that an environment gives to its sandboxes and the house does not have.
+func (c *checklist) addMissingSecret(h *arbev1.House, recipes []*arbev1.Environment, secrets []*arbev1.Secret) {
+	for _, e := range recipes {
+		for _, b := range e.GetConfig().GetSecrets() {
+			if !b.Optional && !slices.ContainsFunc(secrets, func(s *arbev1.Secret) bool { return s.Name == b.Name }) {
+				c.Items = append(c.Items, checkItem{Title: "The secret " + clip(b.Name, maxWord), About: "Sandboxes of “" + clip(e.Name, maxWord) + "” need it, and it has no value yet.", Act: "Set it", Path: settingsPath(h.Id, "secrets")})
+				return
+			}
+		}
+	}
+}
+
 // withoutUser leaves out the part of an address in which somebody may have put a password.
 func withoutUser(address string) string {
 	scheme, rest, found := strings.Cut(address, "://")

@@ -1,6 +1,9 @@
 package web
 
 import (
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -17,4 +20,19 @@ type newThread struct {
 	Example string
 	// Missing is what the house still needs; nil if the page does not show it.
 	Missing *checklist
+}
+
+// doingWords says what the run in progress of a thread does, and what it has cost so far; empty if there is none.
+func doingWords(t *arbev1.Thread) string {
+	if t.Running.GetRunEpoch() == 0 || t.LastRun == nil || t.LastRun.FinishedAt != nil {
+		return ""
+	}
+	var words []string
+	if doing := clip(t.LastRun.Doing, maxWord); doing != "" {
+		words = append(words, doing)
+	}
+	if t.LastRun.CostMicros > 0 {
+		words = append(words, costText(entry.TurnUsage{CostMicros: t.LastRun.CostMicros, CostUnknown: t.LastRun.CostUnknown}))
+	}
+	return strings.Join(words, " · ")
 }
