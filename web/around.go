@@ -117,7 +117,7 @@ func (a *app) threadWatch(t *arbev1.Thread) *sharedWatch {
 			b, k := w.sandboxOf(t), w.relativesOf(t)
 			f := parts{}
 			for id, part := range map[string]templ.Component{
-				"title": pageTitle(windowTitle(t, w.house.Name)), "thread-head": threadHead(t), "details": threadDetails(t, b, k),
+				"title": pageTitle(windowTitle(t, w.house.Name)), "thread-head": threadHead(t, b.Sandbox, k.Parent), "details": threadDetails(t, b, k),
 				"answering": answeringForm(t, partnerOf(t, w.people()), answeringBots(w.people())), "continuing": continuing(t, codingBots(w.people(), t.AgentId)),
 			} {
 				text, err := rendered(ctx, part)

@@ -761,7 +761,7 @@ func (s threads) ListThreads(_ context.Context, req *arbev1.ListThreadsRequest) 
 	for _, pinned := range []bool{true, false} {
 		var group []*arbev1.Thread
 		for _, t := range s.f.threads {
-			if (t.PinnedAt != nil) == pinned && (req.Status == "" || t.Status == req.Status) && (req.ForkedFromThreadId == "" || t.ForkedFrom.GetThreadId() == req.ForkedFromThreadId) && (req.ParentThreadId == "" || t.ParentThreadId == req.ParentThreadId) {
+			if (t.PinnedAt != nil) == pinned && (req.Status == 0 || t.Status == req.Status) && (req.ForkedFromThreadId == "" || t.ForkedFrom.GetThreadId() == req.ForkedFromThreadId) && (req.ParentThreadId == "" || t.ParentThreadId == req.ParentThreadId) {
 				group = append(group, t)
 			}
 		}
@@ -793,6 +793,10 @@ func (s threads) UpdateThread(_ context.Context, req *arbev1.UpdateThreadRequest
 	if err != nil {
 		return nil, err
 	}
+	if req.Etag != "" && req.Etag != t.Etag {
+		return nil, refused(connect.CodeAborted, "somebody else changed this thread", "read it again")
+	}
+	t.Etag += "+"
 	if req.Name != nil {
 		t.Name = *req.Name
 	}
@@ -1088,16 +1092,6 @@ type sandboxes struct {
 	f *fake
 }
 
-func (s sandboxes) ListSandboxes(context.Context, *arbev1.ListSandboxesRequest) (*arbev1.ListSandboxesResponse, error) {
-	s.f.mu.Lock()
-	defer s.f.mu.Unlock()
-	res := &arbev1.ListSandboxesResponse{}
-	for _, id := range slices.Sorted(maps.Keys(s.f.boxes)) {
-		res.Sandboxes = append(res.Sandboxes, copied(s.f.boxes[id]))
-	}
-	return res, nil
-}
-
 func (s sandboxes) ListSandboxAccounts(context.Context, *arbev1.ListSandboxAccountsRequest) (*arbev1.ListSandboxAccountsResponse, error) {
 	return &arbev1.ListSandboxAccountsResponse{}, nil
 }
@@ -1108,7 +1102,7 @@ func (s sandboxes) ListSandboxes(context.Context, *arbev1.ListSandboxesRequest) 
 	defer s.f.mu.Unlock()
 	list, sum := &arbev1.ListSandboxesResponse{}, &arbev1.SandboxRunning{}
 	for _, id := range slices.Sorted(maps.Keys(s.f.boxes)) {
-		list.Sandboxes = append(list.Sandboxes, s.f.boxes[id])
+		list.Sandboxes = append(list.Sandboxes, copied(s.f.boxes[id]))
 		ran := s.f.boxes[id].GetUse().GetRunning()
 		sum.TimeMs, sum.UnpricedMs, sum.CostMicros = sum.TimeMs+ran.GetTimeMs(), sum.UnpricedMs+ran.GetUnpricedMs(), sum.CostMicros+ran.GetCostMicros()
 	}

@@ -14,8 +14,8 @@ func TestTheListIsFilteredByState(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	f.thread("openopen", "Open")
-	f.thread("shutshut", "Shut").Status = "closed"
-	f.thread("failfail", "Fails").Status = "failed"
+	f.thread("shutshut", "Shut").Status = arbev1.ThreadStatus_THREAD_STATUS_CLOSED
+	f.thread("failfail", "Fails").Status = arbev1.ThreadStatus_THREAD_STATUS_FAILED
 	f.needs("openopen", "Open", arbev1.NeedReason_NEED_REASON_MENTION)
 	in := ada(t, f)
 	_, page := in.get("/houses/home")
@@ -31,7 +31,7 @@ func TestTheListIsFilteredByState(t *testing.T) {
 		lacks(t, page, want.missing...)
 	}
 	for i := range 110 {
-		f.thread(fmt.Sprintf("closed%04d", i), "Closed").Status = "closed"
+		f.thread(fmt.Sprintf("closed%04d", i), "Closed").Status = arbev1.ThreadStatus_THREAD_STATUS_CLOSED
 	}
 	_, page = in.get("/houses/home?is=closed")
 	contains(t, page, `href="/houses/home?is=closed&amp;page=100"`)

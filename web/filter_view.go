@@ -1,6 +1,10 @@
 package web
 
-import "net/url"
+import (
+	"net/url"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
 
 // filter says which threads the list of a house shows; empty for all.
 type filter string
@@ -34,13 +38,16 @@ func filterOf(text string) filter {
 	return ""
 }
 
-// status returns the status that the server filters by; empty if it lists all threads. What runs is chosen from those by the
+// status returns the status that the server filters by; unspecified if it lists all threads. What runs is chosen from those by the
 // styles, so that the list stays live.
-func (o filter) status() string {
-	if o == onlyFailed || o == onlyClosed {
-		return string(o)
+func (o filter) status() arbev1.ThreadStatus {
+	switch o {
+	case onlyFailed:
+		return arbev1.ThreadStatus_THREAD_STATUS_FAILED
+	case onlyClosed:
+		return arbev1.ThreadStatus_THREAD_STATUS_CLOSED
 	}
-	return ""
+	return arbev1.ThreadStatus_THREAD_STATUS_UNSPECIFIED
 }
 
 func (o filter) query() url.Values {
@@ -69,4 +76,4 @@ func withQuery(path string, q url.Values) string {
 }
 
 // isPart reports whether the page lists other threads than the first ones of the house. Such a list is not live.
-func (f layout) isPart() bool { return f.Page != "" || f.Only.status() != "" }
+func (f layout) isPart() bool { return f.Page != "" || f.Only.status() != 0 }

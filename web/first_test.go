@@ -90,14 +90,14 @@ func TestTheListSaysWhatARunDoes(t *testing.T) {
 	f := newFake().withBot()
 	f.thread("runsruns", "Runs")
 	f.update("runsruns", func(th *arbev1.Thread) {
-		th.AgentId, th.Status, th.SandboxId = bee, "running", "box1"
+		th.AgentId, th.Status, th.SandboxId = bee, arbev1.ThreadStatus_THREAD_STATUS_RUNNING, "box1"
 		th.Running = &arbev1.Running{RunEpoch: 1, Since: timestamppb.Now()}
 		th.LastRun = &arbev1.LastRun{Epoch: 1, Doing: "running bash <b>", CostMicros: 420_000}
 	})
 	_, page := ada(t, f).get("/houses/home")
 	contains(t, page, "running bash &lt;b&gt; · $0.42", `href="/sandboxes/box1"`, `action="/threads/runsruns/stop"`)
 	f.update("runsruns", func(th *arbev1.Thread) {
-		th.Running, th.LastRun.FinishedAt, th.Status = nil, timestamppb.Now(), "completed"
+		th.Running, th.LastRun.FinishedAt, th.Status = nil, timestamppb.Now(), arbev1.ThreadStatus_THREAD_STATUS_COMPLETED
 	})
 	_, page = ada(t, f).get("/houses/home")
 	lacks(t, page, "$0.42", `href="/sandboxes/box1"`, `action="/threads/runsruns/stop"`)

@@ -39,7 +39,7 @@ func (a *app) layoutOf(r *http.Request, house, current string) (layout, error) {
 	})
 	if f.isPart() {
 		g.Go(func() (err error) {
-			f.First, _, err = a.threadsOf(ctx, house, "", "")
+			f.First, _, err = a.threadsOf(ctx, house, "", 0)
 			return err
 		})
 	}
@@ -60,7 +60,7 @@ func idsOf(threads []*arbev1.Thread) (ids []string) {
 
 // threadsOf reads a page of the threads in everyone's list, or of those with a status: pinned ones first, then those with the
 // latest activity.
-func (a *app) threadsOf(ctx context.Context, house, page, status string) (threads []*arbev1.Thread, next string, err error) {
+func (a *app) threadsOf(ctx context.Context, house, page string, status arbev1.ThreadStatus) (threads []*arbev1.Thread, next string, err error) {
 	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: pageOfThreads, PageToken: page, Status: status, Shared: true})
 	if err != nil {
 		return nil, "", err

@@ -142,7 +142,7 @@ func (a *app) changeThread(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	req := &arbev1.UpdateThreadRequest{Id: r.PathValue("thread")}
+	req := &arbev1.UpdateThreadRequest{Id: r.PathValue("thread"), Etag: r.PostForm.Get("etag")}
 	for field, values := range r.PostForm {
 		value := values[0]
 		switch field {
@@ -164,7 +164,7 @@ func (a *app) changeThread(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if _, err := a.services.threads.UpdateThread(r.Context(), req); err != nil {
-		return err
+		return a.threadRefused(w, r, err)
 	}
 	if fromScript(r) {
 		w.WriteHeader(http.StatusNoContent) // the change arrives over the live connection

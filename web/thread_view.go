@@ -91,6 +91,34 @@ func sandboxWord(b workplace) string {
 	return "no sandbox: choose an environment first"
 }
 
+// sandboxPillWord returns the state of a sandbox for the head of a thread.
+func sandboxPillWord(s *arbev1.Sandbox) string {
+	switch s.Status {
+	case arbev1.SandboxStatus_SANDBOX_STATUS_LIVE:
+		return "live"
+	case arbev1.SandboxStatus_SANDBOX_STATUS_PENDING:
+		return "starting"
+	}
+	return "gone"
+}
+
+// pillWord says what happens in a thread now: what its coding agent is doing, if one is at work, and otherwise its state.
+func pillWord(t *arbev1.Thread) string {
+	if state := stateOf(t); state.Class != "running" || t.Running.GetRunEpoch() == 0 || t.LastRun.GetDoing() == "" {
+		return state.Word
+	}
+	return clip(t.LastRun.Doing, maxWord)
+}
+
+// pillTitle adds the state itself, the last tool and the cost so far.
+func pillTitle(t *arbev1.Thread) string {
+	text := stateOf(t).Word
+	if about := childText(t); t.Running.GetRunEpoch() > 0 && about != "" {
+		text += " · " + about
+	}
+	return text
+}
+
 func sandboxStatusWord(s *arbev1.Sandbox) string {
 	switch s.Status {
 	case arbev1.SandboxStatus_SANDBOX_STATUS_LIVE:

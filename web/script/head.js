@@ -1,6 +1,6 @@
 // The head of a thread: the button of its details, and its title, which is edited in place.
 
-import { $, post, unreachable } from './dom.js'
+import { $, $$, post, unreachable } from './dom.js'
 import { notify } from './notice.js'
 
 // On a wide screen the details button hides and shows their column. Elsewhere it opens them as a drawer.
@@ -13,11 +13,23 @@ $('.context-button')?.addEventListener('click', event => {
   document.cookie = `${cookie}=${folded ? 'folded' : 'open'}; path=/; max-age=31536000; samesite=lax`
 })
 
+// A form changes the version that its reader saw when they opened it. The page stays open long, and its head is always current.
+const now = () => $('#thread-head').dataset
+for (const fold of $$('#context details.edit')) fold.addEventListener('toggle', () => {
+  const form = fold.open && $('form:has([name=etag])', fold)
+  if (!form) return
+  const field = form.elements.name ?? form.elements.tags
+  if (field.value !== field.defaultValue) return // somebody has typed into it, and closed it meanwhile
+  form.elements.etag.value = now().etag
+  field.value = field.defaultValue = now()[field.name]
+})
+
 // A click on the pen or a double click on the title edits the title in place.
 const renaming = $('#rename')
 function rename() {
   renaming.hidden = false
-  renaming.elements.name.value = $('#thread-head h1').textContent
+  renaming.elements.etag.value = now().etag
+  renaming.elements.name.value = now().name
   renaming.elements.name.select()
 }
 function endRenaming() {
@@ -31,10 +43,12 @@ renaming?.addEventListener('keydown', event => {
 })
 renaming?.addEventListener('submit', async event => {
   event.preventDefault()
-  const name = renaming.elements.name.value
   try {
-    const answer = await post(renaming.action, { name })
-    if (!answer.ok) return notify(await answer.text())
+    const answer = await post(renaming.action, new FormData(renaming))
+    if (!answer.ok) {
+      renaming.elements.etag.value = now().etag
+      return notify(await answer.text())
+    }
     endRenaming()
   } catch { notify(unreachable) }
 })
