@@ -2,6 +2,8 @@ package web
 
 import (
 	"github.com/a-h/templ"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
@@ -27,4 +29,21 @@ func (w window) AtEnd() bool { return w.Last >= w.Tail }
 type row struct {
 	transcript.Row
 	View templ.Component
+	// FirstUnread reports that it is the first one that the reader has not seen.
+	FirstUnread bool
+}
+
+// markUnread marks the first entry of others after the last one that the reader has seen. It marks none if they have never
+// opened the thread, or if entries before the window are unread too.
+func (w *window) markUnread(read *arbev1.Reading, me string) {
+	if read.GetUnread() == 0 || read.Seq == 0 || read.Seq < w.First-1 {
+		return
+	}
+	for i := range w.Rows {
+		r := &w.Rows[i]
+		if r.Entry.Seq > read.Seq && r.View != nil && r.Entry.Author != me {
+			r.FirstUnread, r.Joined = true, false
+			return
+		}
+	}
 }

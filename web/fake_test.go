@@ -634,6 +634,9 @@ func (s inboxes) MarkRead(_ context.Context, req *arbev1.MarkReadRequest) (*arbe
 	s.f.inbox.Needs = slices.DeleteFunc(s.f.inbox.Needs, func(n *arbev1.Need) bool { return n.ThreadId == req.ThreadId })
 	s.f.inbox.Readings = slices.DeleteFunc(s.f.inbox.Readings, func(r *arbev1.Reading) bool { return r.ThreadId == req.ThreadId && !r.Muted })
 	s.f.inbox.Total = int32(len(s.f.inbox.Needs))
+	if req.Unread {
+		s.f.inbox.Readings = append(s.f.inbox.Readings, &arbev1.Reading{ThreadId: req.ThreadId, Seq: req.Seq - 1, Unread: 1})
+	}
 	s.f.wake()
 	return &arbev1.MarkReadResponse{Reading: &arbev1.Reading{ThreadId: req.ThreadId, Seq: req.Seq}}, nil
 }

@@ -46,7 +46,11 @@ func (a *app) layoutOf(r *http.Request, house, current string) (layout, error) {
 	if err := g.Wait(); err != nil {
 		return f, err
 	}
-	res, err := a.services.inboxes.GetInbox(r.Context(), &arbev1.GetInboxRequest{HouseId: house, ThreadIds: idsOf(f.placesOf().Threads)})
+	read := idsOf(f.placesOf().Threads)
+	if f.Current != "" && !slices.Contains(read, f.Current) {
+		read = append(read, f.Current)
+	}
+	res, err := a.services.inboxes.GetInbox(r.Context(), &arbev1.GetInboxRequest{HouseId: house, ThreadIds: read})
 	f.Inbox = res.GetInbox()
 	return f, err
 }

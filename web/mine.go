@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -135,6 +136,18 @@ func (a *app) markNeed(ctx context.Context, mark string) error {
 		return err
 	}
 	return nil
+}
+
+// markUnread marks an entry and all later ones as unread for the reader.
+func (a *app) markUnread(w http.ResponseWriter, r *http.Request) error {
+	seq, err := position(url.Values{"seq": {r.PathValue("seq")}}, "seq")
+	if err != nil {
+		return err
+	}
+	if _, err := a.services.inboxes.MarkRead(r.Context(), &arbev1.MarkReadRequest{ThreadId: r.PathValue("thread"), Seq: seq, Unread: true}); err != nil {
+		return err
+	}
+	return a.doneInThread(w, r, nil)
 }
 
 // muteThread mutes or unmutes a thread for the reader.

@@ -108,6 +108,16 @@ func mutedOf(i *arbev1.Inbox) string {
 	return jsonText(muted)
 }
 
+// readingOf returns how far the reader has read a thread; nil if the inbox does not say it.
+func readingOf(i *arbev1.Inbox, thread string) *arbev1.Reading {
+	for _, r := range i.GetReadings() {
+		if r.ThreadId == thread {
+			return r
+		}
+	}
+	return nil
+}
+
 func jsonText(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {

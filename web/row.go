@@ -25,7 +25,7 @@ func (a *app) rowOf(ctx context.Context, r transcript.Row) row {
 	if r.Body == nil {
 		return row{Row: r}
 	}
-	return row{r, a.safe(ctx, r.Entry, func() templ.Component { return bodyOf(r.Body) }, bodyOf(transcript.AsStored(r.Entry)))}
+	return row{Row: r, View: a.safe(ctx, r.Entry, func() templ.Component { return bodyOf(r.Body) }, bodyOf(transcript.AsStored(r.Entry)))}
 }
 
 // safe renders a part of an entry. If that fails, it logs the error and returns the component instead, because one entry must

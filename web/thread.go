@@ -71,6 +71,7 @@ func (a *app) threadView(r *http.Request) (threadView, error) {
 	err = g.Wait()
 	if err == nil {
 		v.Partner = partnerOf(v.Thread, v.People)
+		v.Window.markUnread(readingOf(v.Layout.Inbox, v.Thread.Id), v.Layout.Me.Id)
 		v.Window.Places = mineTopic(v.Layout).String() + " " + houseTopic(v.Layout).String() + " " + namesTopic(v.Thread.HouseId, v.People).String()
 	}
 	return v, err

@@ -173,6 +173,7 @@ func (a *app) threadRoutes() []route {
 		{"POST /threads/{thread}/entries/{seq}/edit", a.page(a.editMessage)},
 		{"POST /threads/{thread}/entries/{seq}/delete", a.page(a.deleteMessage)},
 		{"GET /threads/{thread}/entries/{seq}/output", a.page(a.commandOutputText)},
+		{"POST /threads/{thread}/entries/{seq}/unread", a.page(a.markUnread)},
 		{"POST /threads/{thread}/entries/{seq}/fork", a.page(a.forkThread)},
 		{"POST /threads/{thread}/entries/{seq}/again", a.page(a.runAgain)},
 		{"GET /threads/{thread}/model", a.page(a.threadModel)},

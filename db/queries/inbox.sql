@@ -56,6 +56,11 @@ from threads t join streams s on s.house_id = t.house_id and s.name = t.stream_i
 where t.house_id = @house_id and t.id = @thread_id and exists (select from entries e where e.stream_id = s.id)
 on conflict (house_id, agent_id, thread_id) do update set seq = excluded.seq where r.seq < excluded.seq;
 
+-- name: MarkUnread :exec
+-- Affects no row if the member has not read that far.
+update readings set seq = @seq
+where house_id = @house_id and agent_id = @agent_id and thread_id = @thread_id and seq > @seq;
+
 -- name: DropRead :exec
 delete from notices where house_id = @house_id and agent_id = @agent_id and thread_id = @thread_id and last_seq <= @seq;
 

@@ -231,6 +231,29 @@ func (q *Queries) MarkRead(ctx context.Context, db DBTX, arg MarkReadParams) (in
 	return result.RowsAffected(), nil
 }
 
+const markUnread = `-- name: MarkUnread :exec
+update readings set seq = $1
+where house_id = $2 and agent_id = $3 and thread_id = $4 and seq > $1
+`
+
+type MarkUnreadParams struct {
+	Seq      int64
+	HouseID  string
+	AgentID  string
+	ThreadID string
+}
+
+// Affects no row if the member has not read that far.
+func (q *Queries) MarkUnread(ctx context.Context, db DBTX, arg MarkUnreadParams) error {
+	_, err := db.Exec(ctx, markUnread,
+		arg.Seq,
+		arg.HouseID,
+		arg.AgentID,
+		arg.ThreadID,
+	)
+	return err
+}
+
 const mentionNotice = `-- name: MentionNotice :one
 select n.first_seq, n.last_seq, coalesce((select r.seq from readings r where r.house_id = n.house_id and r.agent_id = n.agent_id and r.thread_id = n.thread_id), 0)::bigint as read
 from notices n where n.house_id = $1 and n.agent_id = $2 and n.thread_id = $3 and n.kind = 'mention'

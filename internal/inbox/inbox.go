@@ -162,6 +162,14 @@ func (b *Inboxes) MarkRead(ctx context.Context, scope db.Scope, thread string, s
 	})
 }
 
+// MarkUnread marks an entry of a thread and all later ones as unread for the scope's agent. If they have not read that far, it
+// changes nothing. The thread does not need them again for what they have already seen.
+func (b *Inboxes) MarkUnread(ctx context.Context, scope db.Scope, thread string, seq int64) (Reading, error) {
+	return b.change(ctx, scope, thread, func(tx pgx.Tx) error {
+		return b.q.MarkUnread(ctx, tx, query.MarkUnreadParams{HouseID: scope.House, AgentID: scope.Agent, ThreadID: thread, Seq: seq - 1})
+	})
+}
+
 // Mute says whether a thread needs the scope's agent only when somebody mentions them.
 func (b *Inboxes) Mute(ctx context.Context, scope db.Scope, thread string, muted bool) (Reading, error) {
 	return b.change(ctx, scope, thread, func(tx pgx.Tx) error {

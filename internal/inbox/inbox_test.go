@@ -148,6 +148,15 @@ func TestWhatOthersSaidIsUnread(t *testing.T) {
 	if r := b.reading(t, b.bob, th); r.Unread != 0 || r.Seq != last+1 {
 		t.Errorf("after reading all of it: %+v", r)
 	}
+	for from, want := range map[int64]int{last + 5: 0, 2: 2} { // what they have not read yet is unread already
+		if r, err := b.inboxes.MarkUnread(t.Context(), b.bob, th.ID, from); err != nil || r.Unread != want {
+			t.Errorf("marked as unread from %d: %+v, %v", from, r, err)
+		}
+		if got := b.needs(t, b.bob); len(got) != 0 {
+			t.Errorf("marked as unread from %d, it needs %v", from, got)
+		}
+		b.read(t, b.bob, th, 1_000_000)
+	}
 	if r := b.reading(t, b.ada, th); r.Unread != 1 {
 		t.Errorf("what Bob read is read for Ada: %+v", r)
 	}

@@ -26,7 +26,11 @@ func (s *inboxService) MarkRead(ctx context.Context, req *arbev1.MarkReadRequest
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.Inboxes.MarkRead(ctx, scope, req.GetThreadId(), req.GetSeq())
+	mark := s.Inboxes.MarkRead
+	if req.GetUnread() {
+		mark = s.Inboxes.MarkUnread
+	}
+	now, err := mark(ctx, scope, req.GetThreadId(), req.GetSeq())
 	if err != nil {
 		return nil, err
 	}

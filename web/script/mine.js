@@ -1,7 +1,8 @@
 // The reader's own state: which threads they have not read, and how many need them. The rows of lists are the same for
 // everyone, so the script adds this state to the rows after each change.
 
-import { $, $$, nextSeq, post, thread, told } from './dom.js'
+import { $, $$, nextSeq, post, thread, told, unreachable } from './dom.js'
+import { notify } from './notice.js'
 
 const mine = () => $('#mine')
 
@@ -59,10 +60,26 @@ async function see() {
   waiting = true
   const seq = lastSeen()
   try {
-    if ((await post(`/threads/${thread}/read`, { seq })).ok) reported = seq
+    if ((await post(`/threads/${thread}/read`, { seq })).ok) reported = Math.max(reported, seq)
   } catch { /* the next change tries again */ }
   setTimeout(() => { waiting = false; if (lastSeen() > reported) see() }, 1000)
 }
+
+// What the reader marks as unread stays so, until they open the page again.
+document.addEventListener('submit', async event => {
+  const form = event.target
+  if (!form.matches('.mark-unread')) return
+  event.preventDefault()
+  try {
+    const answer = await post(form.action)
+    if (!answer.ok) return notify(await answer.text())
+  } catch { return notify(unreachable) }
+  reported = Infinity
+  const entry = form.closest('.entry'), before = entry.previousElementSibling
+  $('#unread-line')?.remove()
+  ;(before?.matches('.day') ? before : entry).before($('#unread-mark').content.cloneNode(true))
+  notify('Marked unread from here.')
+})
 
 overlay()
 told('patched', overlay)

@@ -542,7 +542,10 @@ type MarkReadRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// The position of the last entry that was seen. A position past the thread's end means the end.
-	Seq           int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Mark the entry at seq and all later ones as unread instead. If the caller has not read that far, nothing changes. The thread
+	// does not need the caller again for what they have already seen.
+	Unread        bool `protobuf:"varint,3,opt,name=unread,proto3" json:"unread,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -589,6 +592,13 @@ func (x *MarkReadRequest) GetSeq() int64 {
 		return x.Seq
 	}
 	return 0
+}
+
+func (x *MarkReadRequest) GetUnread() bool {
+	if x != nil {
+		return x.Unread
+	}
+	return false
 }
 
 type MarkReadResponse struct {
@@ -776,10 +786,11 @@ const file_arbe_v1_inbox_proto_rawDesc = "" +
 	"\n" +
 	"thread_ids\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\tthreadIds\"8\n" +
 	"\x10GetInboxResponse\x12$\n" +
-	"\x05inbox\x18\x01 \x01(\v2\x0e.arbe.v1.InboxR\x05inbox\"T\n" +
+	"\x05inbox\x18\x01 \x01(\v2\x0e.arbe.v1.InboxR\x05inbox\"l\n" +
 	"\x0fMarkReadRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x19\n" +
-	"\x03seq\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x03seq\">\n" +
+	"\x03seq\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x03seq\x12\x16\n" +
+	"\x06unread\x18\x03 \x01(\bR\x06unread\">\n" +
 	"\x10MarkReadResponse\x12*\n" +
 	"\areading\x18\x01 \x01(\v2\x10.arbe.v1.ReadingR\areading\"Q\n" +
 	"\x11MuteThreadRequest\x12&\n" +

@@ -45,7 +45,8 @@ const (
 type InboxServiceClient interface {
 	// GetInbox returns the threads that need the caller, latest first, and how far the caller has read the requested threads.
 	GetInbox(context.Context, *v1.GetInboxRequest) (*v1.GetInboxResponse, error)
-	// MarkRead records how far the caller has read a thread. A position before the recorded one changes nothing.
+	// MarkRead records how far the caller has read a thread. A position before the recorded one changes nothing, unless the caller
+	// marks entries as unread.
 	MarkRead(context.Context, *v1.MarkReadRequest) (*v1.MarkReadResponse, error)
 	// MuteThread mutes a thread for the caller, or unmutes it. A muted thread needs the caller only if somebody mentions them.
 	MuteThread(context.Context, *v1.MuteThreadRequest) (*v1.MuteThreadResponse, error)
@@ -122,7 +123,8 @@ func (c *inboxServiceClient) MuteThread(ctx context.Context, req *v1.MuteThreadR
 type InboxServiceHandler interface {
 	// GetInbox returns the threads that need the caller, latest first, and how far the caller has read the requested threads.
 	GetInbox(context.Context, *v1.GetInboxRequest) (*v1.GetInboxResponse, error)
-	// MarkRead records how far the caller has read a thread. A position before the recorded one changes nothing.
+	// MarkRead records how far the caller has read a thread. A position before the recorded one changes nothing, unless the caller
+	// marks entries as unread.
 	MarkRead(context.Context, *v1.MarkReadRequest) (*v1.MarkReadResponse, error)
 	// MuteThread mutes a thread for the caller, or unmutes it. A muted thread needs the caller only if somebody mentions them.
 	MuteThread(context.Context, *v1.MuteThreadRequest) (*v1.MuteThreadResponse, error)
