@@ -5,7 +5,16 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/transcript"
 )
+
+// otherAnswer returns the hint of the field for an answer.
+func otherAnswer(v transcript.ApprovalAnswer) string {
+	if len(v.Options) > 0 {
+		return "Another answer"
+	}
+	return "Your answer"
+}
 
 // answerApproval answers a bot's request for approval.
 func (a *app) answerApproval(w http.ResponseWriter, r *http.Request) error {

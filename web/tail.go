@@ -146,7 +146,18 @@ func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error
 	if err != nil {
 		return err
 	}
-	patches = append(patches, waits...)
+	asked, err := l.asksPatch(ctx, e)
+	if err != nil {
+		return err
+	}
+	patches = append(append(patches, waits...), asked...)
+	if p := transcript.PlanIn(r.Body); p != nil {
+		now, err := one(ctx, "#plan", "", planStrip(p))
+		if err != nil {
+			return err
+		}
+		patches = append(patches, now...)
+	}
 	row, err := replaced(ctx, "#"+nextID(e.Seq), templ.Join(entryRow(l.app.rowOf(ctx, r)), nextPlace(e.Seq+1)))
 	if err != nil {
 		return err

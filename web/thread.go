@@ -64,6 +64,12 @@ func (a *app) threadView(r *http.Request) (threadView, error) {
 		v.Queue, err = a.queueOf(ctx, v.Thread, nil)
 		return err
 	})
+	if v.Thread.OpenApprovals > 0 {
+		g.Go(func() (err error) {
+			v.Asks, err = a.asksOf(ctx, v.Thread)
+			return err
+		})
+	}
 	g.Go(func() (err error) {
 		v.Artifacts, err = a.artifactsOf(ctx, v.Thread.Id, "", maxArtifacts)
 		return err

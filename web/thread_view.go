@@ -7,6 +7,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/transcript"
 )
 
 // maxKids limits the children of a thread that its page lists. The list shows shownKids of them, and folds the rest.
@@ -28,6 +29,8 @@ type threadView struct {
 	Partner string
 	// Answers says who answers messages here.
 	Answers string
+	// Asks are the open requests for approval.
+	Asks []transcript.Approval
 	// Queue holds the messages that wait for the coding agent that drives the thread.
 	Queue queueView
 	// People are the names that the composer's menu offers.

@@ -3,6 +3,7 @@
 
 import './composer.js'
 import './answers.js'
+import './asks.js'
 import './live.js'
 import './actions.js'
 import './reading.js'

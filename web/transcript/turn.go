@@ -50,6 +50,8 @@ type Call struct {
 	// it did.
 	Class  string
 	Result *CallResult
+	// Plan is the plan that the call writes; nil if it writes none.
+	Plan *Plan
 	// InCommand reports that a command's block shows the call.
 	InCommand bool
 }
@@ -170,6 +172,7 @@ func (k *known) block(v *Step, e entry.Entry, b entry.PiBlock, call int) (shown 
 func (k *known) callOf(result string, b entry.PiBlock) Call {
 	v := Call{Key: callKey(result), Name: toolName(b.Name), Class: "running", Whole: b.WholeBytes, Artifact: b.ArtifactID}
 	v.Summary, v.Arguments = argumentsText(b.Arguments)
+	v.Plan = planOf(b.Name, b.Arguments)
 	call := k.ledger.Of(entry.CallWork, result)
 	if r, ended := entry.SeenAs[entry.PiToolResult](call.Completed()); ended {
 		v.Result, v.Class = callResult(r)
