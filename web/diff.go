@@ -17,7 +17,7 @@ func (a *app) changes(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v := diffView{Entry: newID(), Path: changesPath(r.PathValue("artifact")), Only: only}
+	v := diffView{Entry: newID(), Path: changesPath(r.PathValue("artifact")), Only: only, Split: isSplit(r)}
 	if fromScript(r) {
 		most = pieceOfDiff
 	}
@@ -36,13 +36,13 @@ func (a *app) changes(w http.ResponseWriter, r *http.Request) error {
 	current := ""
 	if v.Thread != nil {
 		current = v.Thread.Id
-		people, err := a.peopleOf(r.Context(), v.Thread.HouseId)
-		if err == nil && v.Thread.AgentId != "" {
-			err = people.Meet(r.Context(), v.Thread.AgentId)
-			v.Reader = clip(people.ByID(v.Thread.AgentId).Name, 40)
-		}
-		if err != nil {
+		if v.Reader, err = a.readerOf(r.Context(), v.Thread); err != nil {
 			return err
+		}
+		if v.Run != nil {
+			if v.Scopes, err = a.scopesOf(r.Context(), v.Thread.Id); err != nil {
+				return err
+			}
 		}
 	}
 	if v.Layout, err = a.layoutOf(r, v.Artifact.HouseId, current); err != nil {
@@ -93,11 +93,8 @@ func (a *app) commentOnChanges(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	list := remarksOf(r.PostForm)
-	switch {
-	case len(list) == 0:
-		return fault.New(fault.Invalid, "there is no comment", "write one below the lines that it is about")
-	case len(list) > maxRemarks:
-		return fault.Newf(fault.Exhausted, "send the others with another message", "a message may have %d comments", maxRemarks).WithReason(fault.TooLarge)
+	if err := countRemarks(len(list)); err != nil {
+		return err
 	}
 	var v diffView
 	if err := a.readChanges(r.Context(), r.PathValue("artifact"), quotedOfDiff, &v); err != nil {
@@ -106,7 +103,22 @@ func (a *app) commentOnChanges(w http.ResponseWriter, r *http.Request) error {
 	if v.Thread == nil {
 		return fault.New(fault.NotFound, "the thread of this patch is gone", "say it in another thread")
 	}
-	u := outgoingMessage{Thread: v.Thread.Id, ID: r.PostFormValue("entry"), Text: remarksText(v.Artifact, v.Diff, list)}
+	return a.postRemarks(w, r, outgoingMessage{Thread: v.Thread.Id, ID: r.PostFormValue("entry"), Text: remarksText(v.Artifact, v.Diff, list)})
+}
+
+// countRemarks refuses a form without comments, and one with too many.
+func countRemarks(n int) error {
+	switch {
+	case n == 0:
+		return fault.New(fault.Invalid, "there is no comment", "write one below the lines that it is about")
+	case n > maxRemarks:
+		return fault.Newf(fault.Exhausted, "send the others with another message", "a message may have %d comments", maxRemarks).WithReason(fault.TooLarge)
+	}
+	return nil
+}
+
+// postRemarks posts comments, and leads to them.
+func (a *app) postRemarks(w http.ResponseWriter, r *http.Request, u outgoingMessage) error {
 	seq, err := a.post(r.Context(), u)
 	if err != nil {
 		return &unsent{error: err, Action: threadPath(u.Thread) + "/entries", Fields: map[string]string{"entry": u.ID}, Text: u.Text}

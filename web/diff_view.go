@@ -51,6 +51,55 @@ type diffView struct {
 	Run *arbev1.Run
 	// Entry is the id of the message.
 	Entry string
+	// Split shows lines side by side. Scopes are the pages of the other changes of the thread.
+	Split  bool
+	Scopes []diffScope
+	// Of identifies the changes in a sandbox; empty for an artifact. Uncommitted reports that they are only those since the
+	// last commit.
+	Of          string
+	Uncommitted bool
+}
+
+// lostRemark is a comment on a line that has changed since it was written. Place describes the line.
+type lostRemark struct{ Place, Text string }
+
+// lostRemarksOf reads the comments of a form whose lines are gone. Fields are named "o-number", and "p-number" for the place.
+func lostRemarksOf(form map[string][]string) (list []lostRemark) {
+	for i := range maxRemarks {
+		if text := form["o-"+decimal(i)]; len(text) > 0 && strings.TrimSpace(text[0]) != "" {
+			place := append(form["p-"+decimal(i)], "")[0]
+			list = append(list, lostRemark{entry.OneLine(entry.Literal(place), 300), strings.TrimSpace(strings.ReplaceAll(text[0], "\r\n", "\n"))})
+		}
+	}
+	return list
+}
+
+// treeRemarksText makes one message of comments on the files of a sandbox.
+func treeRemarksText(d markup.Diff, list []remark, lost []lostRemark) string {
+	var b strings.Builder
+	b.WriteString("Comments on the changes in the sandbox. The blocks quote them; only what stands below them is said by me.\n")
+	writeRemarks(&b, d, list)
+	for _, r := range lost {
+		fmt.Fprintf(&b, "\n%s, which has changed since:\n%s\n", inCode(r.Place), r.Text)
+	}
+	return b.String()
+}
+
+// looseRemarks makes one text of comments whose lines are not known any more.
+func looseRemarks(list []remark, lost []lostRemark) string {
+	var texts []string
+	for _, r := range list {
+		texts = append(texts, r.Text)
+	}
+	for _, r := range lost {
+		texts = append(texts, r.Text)
+	}
+	return strings.Join(texts, "\n\n")
+}
+
+// discards reports whether the page can discard what is not committed of a file.
+func (v diffView) discards(f markup.DiffFile) bool {
+	return v.Uncommitted && f.Name != "" && f.Change != "renamed" && f.Change != "copied" && literalName(f.Name) == f.Name
 }
 
 // runOf returns the run that an artifact names as the one that left it as its changes, or 0. Anyone can make an artifact that
@@ -199,9 +248,14 @@ func remarksOf(form map[string][]string) (list []remark) {
 func remarksText(a *arbev1.Artifact, d markup.Diff, list []remark) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Comments on %s (artifact %s). The blocks quote it; only what stands below them is said by me.\n", inCode(entry.OneLine(artifactName(a), maxWord)), a.Id)
+	writeRemarks(&b, d, list)
+	return b.String()
+}
+
+func writeRemarks(b *strings.Builder, d markup.Diff, list []remark) {
 	for _, r := range list {
 		if r.File >= len(d.Files) || r.Hunk >= len(d.Files[r.File].Hunks) || r.Line >= len(d.Files[r.File].Hunks[r.Hunk].Lines) {
-			fmt.Fprintf(&b, "\n%s\n", r.Text) // the form was tampered with; keep the text
+			fmt.Fprintf(b, "\n%s\n", r.Text) // the form was tampered with; keep the text
 			continue
 		}
 		f := d.Files[r.File]
@@ -211,9 +265,8 @@ func remarksText(a *arbev1.Artifact, d markup.Diff, list []remark) string {
 		if r.Line >= 0 {
 			place = placeOf(h, r.Line, r.Line)
 		}
-		fmt.Fprintf(&b, "\n%s, %s:\n%s\n%s\n", inCode(fileName(f)), place, quotedBlock(h.Lines[from:to+1]), r.Text)
+		fmt.Fprintf(b, "\n%s, %s:\n%s\n%s\n", inCode(fileName(f)), place, quotedBlock(h.Lines[from:to+1]), r.Text)
 	}
-	return b.String()
 }
 
 // quotedPart returns which lines are quoted for a comment: the line with the two before it, or the changes of the hunk.

@@ -3,6 +3,7 @@ package web_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -95,6 +96,9 @@ type fake struct {
 	// running.
 	tree     map[string]string
 	treeDiff *arbev1.GetSandboxChangesResponse
+	// uncommitted reports that the last question was for what is not committed. ran are the arguments of commands, as JSON.
+	uncommitted bool
+	ran         []string
 }
 
 func newFake() *fake {
@@ -857,7 +861,11 @@ func (s threads) RunCommand(_ context.Context, req *arbev1.RunCommandRequest) (*
 	if err := s.f.refusal(req.ThreadId); err != nil {
 		return nil, err
 	}
-	e := s.f.says(req.ThreadId, s.f.me.Id, req.Id, entry.Command{Command: req.GetCommand()})
+	if args := req.GetArgv().GetArgs(); args != nil {
+		text, _ := json.Marshal(args)
+		s.f.ran = append(s.f.ran, string(text))
+	}
+	e := s.f.says(req.ThreadId, s.f.me.Id, req.Id, entry.Command{Command: req.GetCommand(), Argv: req.GetArgv().GetArgs()})
 	s.f.asked(req.ThreadId, e)
 	return &arbev1.RunCommandResponse{Entry: e, ResultId: entry.ResultID(req.Id)}, nil
 }

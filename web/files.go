@@ -88,28 +88,6 @@ func (a *app) downloadFile(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// treeChanges shows the changes in the working tree of a thread's sandbox.
-func (a *app) treeChanges(w http.ResponseWriter, r *http.Request) error {
-	most, only, err := onlyFile(r, pageOfDiff)
-	if err != nil {
-		return err
-	}
-	v := treeChangesView{diffView: diffView{Only: only, Path: treeChangesPath(r.PathValue("thread"))}}
-	err = a.treeOf(r, &v.tree, func(ctx context.Context) (err error) {
-		if v.Changes, err = a.services.sandboxes.GetSandboxChanges(ctx, &arbev1.GetSandboxChangesRequest{ThreadId: v.tree.Thread.Id}); err == nil {
-			v.Diff = markup.ParseDiff(string(v.Changes.Patch), most)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if v.diffView.Layout = v.tree.Layout; v.Only > max(len(v.Diff.Files), 1) {
-		return noFileOfPatch()
-	}
-	return a.show(w, r, v.status(), treeChangesPage(v))
-}
-
 // treeOf reads a thread and calls look to look into its sandbox. The page shows why that is impossible at the moment.
 func (a *app) treeOf(r *http.Request, v *tree, look func(context.Context) error) error {
 	res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})

@@ -72,9 +72,10 @@ func (s sandboxes) ReadSandboxPath(_ context.Context, req *arbev1.ReadSandboxPat
 	return nil
 }
 
-func (s sandboxes) GetSandboxChanges(context.Context, *arbev1.GetSandboxChangesRequest) (*arbev1.GetSandboxChangesResponse, error) {
+func (s sandboxes) GetSandboxChanges(_ context.Context, req *arbev1.GetSandboxChangesRequest) (*arbev1.GetSandboxChangesResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
+	s.f.uncommitted = req.Uncommitted
 	if s.f.treeDiff == nil {
 		return nil, refused(connect.CodeFailedPrecondition, "the thread has no sandbox", "run a command in the thread, which builds one")
 	}
@@ -168,7 +169,7 @@ func TestTheChangesOfATreeAreAPage(t *testing.T) {
 	c := ada(t, f)
 	_, page := c.get("/threads/tree1/diff")
 	contains(t, page, `<span class="plus">+602</span>`, `<details class="diff-file" id="f1"`, "2 files and folders are left out", "&lt;script&gt;alert(1)&lt;/script&gt;", `href="/threads/tree1/files">Files</a>`)
-	lacks(t, page, "<script>alert", "\u202e", "Comment", "longer than")
+	lacks(t, page, "<script>alert", "\u202e", "longer than", "Discard")
 	harmless(t, page)
 	_, page = c.get("/threads/tree1/diff?file=3")
 	contains(t, page, `id="f3" data-file="2" open`, `<a href="/threads/tree1/diff">Show all</a>`)

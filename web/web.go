@@ -182,6 +182,8 @@ func (a *app) threadRoutes() []route {
 		{"GET /threads/{thread}/files", a.page(a.files)},
 		{"GET /threads/{thread}/files/download", a.page(a.downloadFile)},
 		{"GET /threads/{thread}/diff", a.page(a.treeChanges)},
+		{"POST /threads/{thread}/diff/comments", a.page(a.commentOnTree)},
+		{"POST /threads/{thread}/diff/discard", a.page(a.discardChanges)},
 		{"GET /threads/{thread}/export", a.page(a.exportThread)},
 		{"GET /threads/{thread}/preview", a.page(a.preview)},
 		{"POST /threads/{thread}/preview", a.page(a.openPreview)},

@@ -264,9 +264,9 @@ func (b box) send(ctx context.Context, f boxFile, most int64, send func([]byte) 
 
 // TreeChanges returns the changes in the running sandbox of a thread; see [sandbox.Resolver.Changes] and [sandbox.Resolver.Look].
 // Secrets that commands of the sandbox receive are redacted.
-func (d *Dispatcher) TreeChanges(ctx context.Context, scope db.Scope, threadID string) (c sandbox.Changes, err error) {
+func (d *Dispatcher) TreeChanges(ctx context.Context, scope db.Scope, threadID string, uncommitted bool) (c sandbox.Changes, err error) {
 	err = d.look(ctx, scope, threadID, lookTime, func(ctx context.Context, b box) error {
-		c, err = d.boxes.Changes(ctx, scope, b.Handle, maxChangesShown)
+		c, err = d.boxes.Changes(ctx, scope, b.Handle, uncommitted, maxChangesShown)
 		c.Patch = b.redactor.Bytes(c.Patch)
 		return err
 	})

@@ -42,7 +42,7 @@ func (b *bench) looksRefused(thread, words string) {
 	}
 	_, list := b.listed(thread, "")
 	_, read := b.sent(thread, "file", 0)
-	_, changes := b.dispatcher.TreeChanges(b.t.Context(), b.scope, thread)
+	_, changes := b.dispatcher.TreeChanges(b.t.Context(), b.scope, thread, false)
 	for _, err := range []error{list, read, changes} {
 		if f := fault.From(err); err == nil || f.Reason() != fault.NoSandbox || !strings.Contains(f.Message, words) || f.Next == "" {
 			b.t.Errorf("the error is %q, want %q", detail(err), words)
@@ -159,7 +159,7 @@ func TestHostileFilesAreLookedAt(t *testing.T) {
 	if took := time.Since(began); took > time.Minute {
 		t.Errorf("it took %s", took)
 	}
-	if _, err := b.dispatcher.TreeChanges(t.Context(), b.scope, th); fault.CodeOf(err) != fault.Precondition || !strings.Contains(fault.From(err).Message, "not a git repository") {
+	if _, err := b.dispatcher.TreeChanges(t.Context(), b.scope, th, false); fault.CodeOf(err) != fault.Precondition || !strings.Contains(fault.From(err).Message, "not a git repository") {
 		t.Errorf("without a repository: %s", detail(err))
 	}
 }
@@ -175,7 +175,7 @@ func TestTheChangesInATree(t *testing.T) {
 	b := setup(t, root)
 	th := b.thread(sandbox.Recipe{Repositories: []sandbox.Repository{{URL: repo, Folder: "app"}, {URL: repo, Folder: "lib"}}})
 	b.sh(th, "true")
-	if got, err := b.dispatcher.TreeChanges(t.Context(), b.scope, th); err != nil || len(got.Patch) > 0 || got.More {
+	if got, err := b.dispatcher.TreeChanges(t.Context(), b.scope, th, false); err != nil || len(got.Patch) > 0 || got.More {
 		t.Errorf("an unchanged tree has the changes %q (%s)", got.Patch, detail(err))
 	}
 	b.sh(th, `cd app; echo three >> file; git -c user.name=A -c user.email=a@b commit --quiet -am 'committed'; echo four >> file
@@ -183,7 +183,7 @@ func TestTheChangesInATree(t *testing.T) {
 		echo ignored > .gitignore; echo x > ignored; echo '* diff=evil' > .gitattributes
 		git config core.fsmonitor 'touch /tmp/ran; false'; git config diff.external 'touch /tmp/ran; false'; git config diff.evil.textconv 'touch /tmp/ran; cat'
 		rm ../lib/file`)
-	got, err := b.dispatcher.TreeChanges(t.Context(), b.scope, th)
+	got, err := b.dispatcher.TreeChanges(t.Context(), b.scope, th, false)
 	if err != nil {
 		t.Fatal(detail(err))
 	}
@@ -196,11 +196,15 @@ func TestTheChangesInATree(t *testing.T) {
 	if strings.Contains(string(got.Patch), "app/ignored") || got.More || got.LeftOut != 1 {
 		t.Errorf("%d files are left out, more is %v:\n%s", got.LeftOut, got.More, got.Patch)
 	}
+	last, err := b.dispatcher.TreeChanges(t.Context(), b.scope, th, true)
+	if text := string(last.Patch); err != nil || strings.Contains(text, "+three") || !strings.Contains(text, "+four\n") || !strings.Contains(text, "--- a/lib/file\n+++ /dev/null\n") {
+		t.Errorf("what is not committed is (%s)\n%s", detail(err), text)
+	}
 	if ran := b.sh(th, "ls /tmp/ran; ls -A $HOME | grep arbe-tree; git -C app status --short | wc -l"); !strings.HasSuffix(ran.Output, "\n7\n") || strings.Contains(ran.Output, "arbe-tree") || strings.Contains(ran.Output, "/tmp/ran\n") {
 		t.Errorf("afterwards there is %q", ran.Output)
 	}
 	b.sh(th, "yes 'a line of some length' | head -c 5000000 > app/untracked")
-	if got, err := b.dispatcher.TreeChanges(t.Context(), b.scope, th); err != nil || !got.More || len(got.Patch) < 3<<20 || got.Patch[len(got.Patch)-1] != '\n' {
+	if got, err := b.dispatcher.TreeChanges(t.Context(), b.scope, th, false); err != nil || !got.More || len(got.Patch) < 3<<20 || got.Patch[len(got.Patch)-1] != '\n' {
 		t.Errorf("of long changes there are %d bytes, more is %v (%s)", len(got.Patch), got.More, detail(err))
 	}
 }
@@ -225,7 +229,7 @@ func TestFilesAreShownWithoutSecrets(t *testing.T) {
 			}
 		}
 	}
-	got, err := b.dispatcher.TreeChanges(t.Context(), b.scope, th)
+	got, err := b.dispatcher.TreeChanges(t.Context(), b.scope, th, false)
 	if err != nil || !strings.Contains(string(got.Patch), "+xxxxx") {
 		t.Errorf("the changes are %.200q (%s)", got.Patch, detail(err))
 	}

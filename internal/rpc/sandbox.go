@@ -186,7 +186,7 @@ func (s *sandboxService) GetSandboxChanges(ctx context.Context, req *arbev1.GetS
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.Dispatcher.TreeChanges(ctx, scope, req.GetThreadId())
+	got, err := s.Dispatcher.TreeChanges(ctx, scope, req.GetThreadId(), req.GetUncommitted())
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,8 @@ func isGone(id string) error {
 	return notRunning("the sandbox "+id+" no longer exists", "run a command in the thread, which builds one with the saved files")
 }
 
-// Changes are the differences between the repositories of a working tree and the commits at which they were cloned.
+// Changes are the differences between the repositories of a working tree and the commits at which they were cloned, or their
+// last commits.
 type Changes struct {
 	// Patch is a patch without the content of binary files. More means that this is only its beginning, in whole lines.
 	Patch []byte
@@ -64,9 +65,9 @@ type Changes struct {
 	LeftOut int
 }
 
-// Changes returns the current changes in a sandbox, with new files that are not ignored. It reads up to most bytes,
-// and leaves the tree as it is. If the tree has no repository, the error is a [fault.Precondition].
-func (r *Resolver) Changes(ctx context.Context, scope db.Scope, h Handle, most int) (c Changes, err error) {
+// Changes returns the current changes in a sandbox, with new files that are not ignored: since the clone, or only what is not
+// committed. It reads up to most bytes, and leaves the tree as it is. If the tree has no repository, the error is a [fault.Precondition].
+func (r *Resolver) Changes(ctx context.Context, scope db.Scope, h Handle, uncommitted bool, most int) (c Changes, err error) {
 	// Only one process at a time may work in the temporary repository; see savePatch.
 	unlock, err := r.Reaper.locks.lock(ctx, h.ID)
 	if err != nil {
@@ -86,7 +87,11 @@ func (r *Resolver) Changes(ctx context.Context, scope db.Scope, h Handle, most i
 		if c.More {
 			break
 		}
-		is, err := c.add(ctx, h, repo.Folder, tree.commits[repo.Folder], most)
+		since := tree.commits[repo.Folder]
+		if uncommitted {
+			since = "" // savePatch then compares with the last commit
+		}
+		is, err := c.add(ctx, h, repo.Folder, since, most)
 		if err != nil {
 			return c, err
 		}

@@ -1805,8 +1805,10 @@ func (x *SandboxFile) GetChangedAt() *timestamppb.Timestamp {
 }
 
 type GetSandboxChangesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// Compare with the last commit of each repository instead.
+	Uncommitted   bool `protobuf:"varint,2,opt,name=uncommitted,proto3" json:"uncommitted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1846,6 +1848,13 @@ func (x *GetSandboxChangesRequest) GetThreadId() string {
 		return x.ThreadId
 	}
 	return ""
+}
+
+func (x *GetSandboxChangesRequest) GetUncommitted() bool {
+	if x != nil {
+		return x.Uncommitted
+	}
+	return false
 }
 
 type GetSandboxChangesResponse struct {
@@ -2038,9 +2047,10 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04size\x18\x03 \x01(\x03R\x04size\x129\n" +
 	"\n" +
-	"changed_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tchangedAt\"B\n" +
+	"changed_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tchangedAt\"d\n" +
 	"\x18GetSandboxChangesRequest\x12&\n" +
-	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"`\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12 \n" +
+	"\vuncommitted\x18\x02 \x01(\bR\vuncommitted\"`\n" +
 	"\x19GetSandboxChangesResponse\x12\x14\n" +
 	"\x05patch\x18\x01 \x01(\fR\x05patch\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12\x19\n" +
