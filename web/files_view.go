@@ -95,6 +95,14 @@ func fileMark(kind string) string {
 	return map[string]string{"folder": "/", "link": " (link)", "special": " (no regular file)"}[kind]
 }
 
+// folderMark returns what follows the name of a folder in a text.
+func folderMark(kind string) string {
+	if kind == "folder" {
+		return "/"
+	}
+	return ""
+}
+
 // leftOut says how many files a patch leaves out.
 func leftOut(n int) string {
 	if n == 1 {

@@ -44,13 +44,15 @@ document.addEventListener('pointerover', event => {
 const source = () => $('#completions')?.content // replaced when somebody joins or leaves
 const folded = text => text.normalize('NFKD').replace(/\p{M}/gu, '').toLowerCase()
 
-// sought returns what can be completed at the cursor: "@" and some letters after a space, or "/" and some letters at the
-// beginning of the text.
+// sought returns what can be completed at the cursor: "@" and some letters after a space, which are a path if they have a slash,
+// or "/" and some letters at the beginning of the text.
 function sought(area) {
   if (area.selectionStart !== area.selectionEnd) return null
   const before = area.value.slice(0, area.selectionStart)
   const command = before.match(/^\/([a-z-]*)$/)
   if (command) return { kind: 'command', from: 0, text: command[1] }
+  const file = area.form.dataset.files && before.match(/(^|[\s(])@([^\s@]*\/[^\s@]*)$/u)
+  if (file) return { kind: 'file', from: before.length - file[2].length - 1, text: file[2] }
   const name = before.match(/(^|[\s(])@([^\s@]{0,40}(?: [^\s@]{1,40})?)$/u)
   return name && { kind: 'name', from: before.length - name[2].length - 1, text: name[2] }
 }
@@ -65,6 +67,37 @@ function matching({ kind, text }) {
   }))
   return $$(`[data-kind="${kind}"]`, source()).map(item => [rank(item), item]).filter(([n]) => n < 2)
     .sort(([a], [b]) => a - b).slice(0, 8).map(([, item]) => item)
+}
+
+// filesIn returns the items of a folder of the thread's sandbox. It asks the server once, and again after a while.
+const folders = new Map(), foldersFor = 30_000
+function filesIn(address, folder) {
+  const known = folders.get(folder)
+  if (known && Date.now() - known.at < foldersFor) return known.items
+  const items = fetch(address + encodeURIComponent(folder), { headers: { 'Datastar-Request': 'true' } })
+    .then(answer => answer.ok ? answer.text() : '', () => '')
+    .then(text => $$('[data-kind=file]', new DOMParser().parseFromString(text, 'text/html')).map(item => document.importNode(item, true)))
+  folders.set(folder, { at: Date.now(), items })
+  return items
+}
+
+// filesMatching returns the items that match a path that is being written.
+async function filesMatching(address, text) {
+  const cut = text.lastIndexOf('/') + 1, wanted = folded(text.slice(cut)), folder = text.slice(0, cut).replace(/^(\.?\/)+/, '').replace(/\/$/, '')
+  const name = item => folded($('.completion', item).textContent)
+  const items = (await filesIn(address, folder)).filter(item => name(item).includes(wanted))
+  return items.sort((a, b) => !name(a).startsWith(wanted) - !name(b).startsWith(wanted)).slice(0, 8)
+}
+
+// The menu after a mere "@" ends with a way to the files.
+function wayToFiles() {
+  const item = document.createElement('li'), code = document.createElement('code'), about = document.createElement('span')
+  item.dataset.kind = 'files'
+  item.dataset.name = './'
+  Object.assign(code, { className: 'completion', textContent: './' })
+  Object.assign(about, { className: 'quiet', textContent: 'Files in the sandbox' })
+  item.append(code, about)
+  return item
 }
 
 function menuFor(area) {
@@ -95,10 +128,21 @@ function menuFor(area) {
     const now = sought(area)
     const key = now && now.kind + now.from
     if (key !== dismissed) dismissed = ''
-    const items = now && !dismissed ? matching(now) : []
+    if (!now || dismissed) return close()
+    if (now.kind === 'file') {
+      if (at?.kind !== 'file') close()
+      return filesMatching(area.form.dataset.files, now.text).then(items => {
+        const still = sought(area)
+        if (still?.kind === 'file' && still.text === now.text && !dismissed) show(now, items)
+      })
+    }
+    const items = matching(now)
+    show(now, now.kind === 'name' && !now.text && area.form.dataset.files ? [...items.slice(0, 7), wayToFiles()] : items)
+  }
+  function show(now, items) {
     if (!items.length) return close()
     at = now
-    list.setAttribute('aria-label', now.kind === 'command' ? 'Commands' : 'People and bots')
+    list.setAttribute('aria-label', { command: 'Commands', file: 'Files' }[now.kind] ?? 'People and bots')
     list.replaceChildren(...items.map((item, i) => {
       const option = item.cloneNode(true)
       option.id = list.id + '-' + i
@@ -109,12 +153,16 @@ function menuFor(area) {
     choose(0)
   }
   function accept() {
-    const name = (at.kind === 'command' ? '/' : '@') + list.children[chosen].dataset.name + ' '
+    const { kind, name: chosenName } = list.children[chosen].dataset
+    let name = (at.kind === 'command' ? '/' : '@') + chosenName + ' '
+    if (kind === 'file') name = '`' + chosenName + '` '
+    const further = kind === 'files' || kind === 'file' && chosenName.endsWith('/') // a folder, whose files come next
+    if (further) name = '@' + chosenName
     const end = area.selectionStart
     area.setRangeText(name, at.from, end, 'end')
     close()
     area.dispatchEvent(new Event('input', { bubbles: true }))
-    close() // the input event opened it again if another name begins with this one
+    if (!further) close() // the input event opened it again if another name begins with this one
   }
 
   area.addEventListener('input', update)
