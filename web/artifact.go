@@ -3,8 +3,11 @@ package web
 import (
 	"context"
 	"net/http"
+	"strings"
 
+	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/markup"
 )
 
 // maxArtifacts limits the artifacts that a thread's page lists, and pageOfArtifacts those on a page of artifacts.
@@ -16,6 +19,27 @@ func (a *app) artifactsOf(ctx context.Context, thread, page string, size int32) 
 		Scope: &arbev1.ListArtifactsRequest_ThreadId{ThreadId: thread}, PageSize: size, PageToken: page,
 	})
 	return artifacts{thread, res.GetArtifacts(), res.GetNextPageToken()}, err
+}
+
+// document shows an artifact that is Markdown.
+func (a *app) document(w http.ResponseWriter, r *http.Request) error {
+	res, err := a.services.artifacts.GetArtifact(r.Context(), &arbev1.GetArtifactRequest{Id: r.PathValue("artifact")})
+	if err != nil {
+		return err
+	}
+	v := documentView{Artifact: res.Artifact}
+	if !isDocument(v.Artifact) {
+		return fault.New(fault.NotFound, "this artifact is no document to show", "download it instead")
+	}
+	text, err := a.services.bytesOf(r.Context(), v.Artifact.Id, maxDocument)
+	if err != nil {
+		return err
+	}
+	v.HTML = markup.Markdown(strings.ToValidUTF8(string(text), "\uFFFD"), markup.NewEffort())
+	if v.Layout, err = a.layoutOf(r, v.Artifact.HouseId, v.Artifact.ThreadId); err != nil {
+		return err
+	}
+	return a.show(w, r, http.StatusOK, documentPage(v))
 }
 
 // artifacts shows all artifacts of a thread, page after page.
