@@ -214,31 +214,17 @@ func arguments(written string) json.RawMessage {
 
 // answer assembles the answer.
 func (s *stream) answer(e Endpoint, model string, w *wire, ends finish, failed error, r Request) Answer {
-	m := entry.PiAssistant{API: string(e.Dialect), Provider: e.Name, Model: model, ResponseID: w.id}
+	content, calls := s.content()
+	m := entry.PiAssistant{API: string(e.Dialect), Provider: e.Name, Model: model, ResponseID: w.id, Content: content}
 	if len(w.id) > maxID { // it is only shown
 		m.ResponseID = ""
-	}
-	calls := 0
-	for i, b := range s.blocks {
-		switch b.Type {
-		case entry.PiTextBlock:
-			b.Text = strings.ToValidUTF8(s.text[i].String(), "�")
-		case entry.PiThinkingBlock:
-			b.Thinking = strings.ToValidUTF8(s.text[i].String(), "�")
-		case entry.PiCallBlock:
-			if !s.whole[i] {
-				continue
-			}
-			calls++
-		}
-		m.Content = append(m.Content, b)
 	}
 	switch {
 	case failed != nil:
 		m.StopReason, m.ErrorMessage = entry.PiError, failed.Error()
 	case ends == endLength:
 		m.StopReason = entry.PiLength
-	case calls > 0: // whatever finish reason the server gives
+	case calls: // whatever finish reason the server gives
 		m.StopReason = entry.PiToolUse
 	default:
 		m.StopReason = entry.PiStopped
@@ -257,4 +243,23 @@ func (s *stream) answer(e Endpoint, model string, w *wire, ends finish, failed e
 		a.Message.Usage.Cost = &entry.PiCost{Total: w.cost, TotalFromProvider: true}
 	}
 	return a
+}
+
+// content returns the blocks, without calls that did not arrive whole, and reports whether a call is among them.
+func (s *stream) content() (blocks []entry.PiBlock, calls bool) {
+	for i, b := range s.blocks {
+		switch b.Type {
+		case entry.PiTextBlock:
+			b.Text = strings.ToValidUTF8(s.text[i].String(), "�")
+		case entry.PiThinkingBlock:
+			b.Thinking = strings.ToValidUTF8(s.text[i].String(), "�")
+		case entry.PiCallBlock:
+			if !s.whole[i] {
+				continue
+			}
+			calls = true
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks, calls
 }

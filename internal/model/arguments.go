@@ -24,16 +24,8 @@ func CheckArguments(tool Tool, arguments json.RawMessage) error {
 	if len(trimmed) == 0 {
 		trimmed = []byte("{}")
 	}
-	var written string
-	switch {
-	case trimmed[0] == '"' && json.Unmarshal(trimmed, &written) == nil && !deep(written): // how an answer stores arguments that are not JSON
-		return wrong("the arguments are not JSON: %s", entry.Clip(written, 200))
-	case deep(cmp.Or(written, string(trimmed))):
-		return wrong("the arguments are nested more than %d levels deep", maxDepth)
-	case !json.Valid(trimmed):
-		return wrong("the arguments are not JSON")
-	case trimmed[0] != '{':
-		return wrong("the arguments are not an object")
+	if problem := notObject(trimmed); problem != "" {
+		return wrong("%s", problem)
 	}
 	if len(bytes.TrimSpace(tool.Schema)) == 0 {
 		return nil
@@ -49,6 +41,27 @@ func CheckArguments(tool Tool, arguments json.RawMessage) error {
 	if result.IsValid() {
 		return nil
 	}
+	return wrong("%s", wrongs(result))
+}
+
+// notObject returns why text cannot be the arguments of a call, or "".
+func notObject(trimmed []byte) string {
+	var written string
+	switch {
+	case trimmed[0] == '"' && json.Unmarshal(trimmed, &written) == nil && !deep(written): // how an answer stores arguments that are not JSON
+		return "the arguments are not JSON: " + entry.Clip(written, 200)
+	case deep(cmp.Or(written, string(trimmed))):
+		return fmt.Sprintf("the arguments are nested more than %d levels deep", maxDepth)
+	case !json.Valid(trimmed):
+		return "the arguments are not JSON"
+	case trimmed[0] != '{':
+		return "the arguments are not an object"
+	}
+	return ""
+}
+
+// wrongs lists why a result is not valid, each reason once, in one text.
+func wrongs(result *jsonschema.EvaluationResult) string {
 	var why []string
 	collect(result, "", &why)
 	slices.Sort(why)
@@ -56,7 +69,7 @@ func CheckArguments(tool Tool, arguments json.RawMessage) error {
 	if len(why) > 8 {
 		why = append(why[:8], fmt.Sprintf("and %d more", len(why)-8))
 	}
-	return wrong("%s", entry.Clip(strings.Join(why, "; "), 1000))
+	return entry.Clip(strings.Join(why, "; "), 1000)
 }
 
 // maxChecks limits the work of checking arguments: each part of a schema may be applied to each value of the arguments.
@@ -127,17 +140,8 @@ func collect(r *jsonschema.EvaluationResult, where string, why *[]string) {
 	if r.IsValid() {
 		return
 	}
-	if step := location(r); where == "" {
-		where = step
-	} else if step != "" {
-		where += "." + step
-	}
-	say := func(text string) {
-		if where != "" {
-			text = where + ": " + text
-		}
-		*why = append(*why, text)
-	}
+	where = joined(where, ".", location(r))
+	say := func(text string) { *why = append(*why, joined(where, ": ", text)) }
 	before := len(*why)
 	missing := ""
 	if e := r.Errors["required"]; e != nil {
@@ -159,6 +163,14 @@ func collect(r *jsonschema.EvaluationResult, where string, why *[]string) {
 			say(e.Error())
 		}
 	}
+}
+
+// joined joins two texts, or returns the one that is not empty.
+func joined(a, between, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + between + b
 }
 
 // location returns the location of a result relative to the one above it, such as "env.PATH".
@@ -183,16 +195,7 @@ func sendable(schema json.RawMessage) (map[string]any, error) {
 	if err := json.Unmarshal(schema, &whole); err != nil {
 		return nil, err
 	}
-	definitions := map[string]any{}
-	for _, name := range []string{"$defs", "definitions"} {
-		if of, ok := whole[name].(map[string]any); ok {
-			for key, definition := range of {
-				definitions["#/"+name+"/"+key] = definition
-			}
-			delete(whole, name)
-		}
-	}
-	i := inliner{definitions: definitions, left: maxNodes}
+	i := inliner{definitions: takeDefinitions(whole), left: maxNodes}
 	sent, _ := i.inlined(whole, 0).(map[string]any)
 	var required []string
 	if names, ok := sent["required"].([]any); ok {
@@ -210,6 +213,20 @@ func sendable(schema json.RawMessage) (map[string]any, error) {
 		sent["properties"] = map[string]any{}
 	}
 	return sent, nil
+}
+
+// takeDefinitions takes the definitions out of a schema. The keys are the references to them.
+func takeDefinitions(whole map[string]any) map[string]any {
+	definitions := map[string]any{}
+	for _, name := range []string{"$defs", "definitions"} {
+		if of, ok := whole[name].(map[string]any); ok {
+			for key, definition := range of {
+				definitions["#/"+name+"/"+key] = definition
+			}
+			delete(whole, name)
+		}
+	}
+	return definitions
 }
 
 // references are the keywords, besides $ref, that refer to another location in a schema or name one. Without them, no

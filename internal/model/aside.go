@@ -70,31 +70,8 @@ func (w *wire) aside(data []byte) {
 	if passable(json.Unmarshal(data, &e)) != nil {
 		return
 	}
-	switch {
-	case e.Error != nil && !e.Error.empty():
-		w.said = *e.Error
-	case e.Response != nil && e.Response.Error != nil && !e.Response.Error.empty():
-		w.said = *e.Response.Error
-	case e.Type == "error":
-		w.said = wireError{Code: e.Code}
-		json.Unmarshal(e.Message, &w.said.Message) //nolint:errcheck // then there is no message
-	}
-	switch e.Type {
-	case "message_start":
-		var message struct {
-			ID    string     `json:"id"`
-			Usage *wireUsage `json:"usage"`
-		}
-		if passable(json.Unmarshal(e.Message, &message)) == nil {
-			w.id = message.ID
-			w.use(message.Usage)
-		}
-	case "response.refusal.delta":
-		var text string
-		if json.Unmarshal(e.Delta, &text) == nil {
-			w.refuse(text)
-		}
-	}
+	w.noteError(e)
+	w.noteTyped(e)
 	for _, choice := range e.Choices {
 		w.refuse(choice.Delta.Refusal)
 	}
@@ -113,6 +90,39 @@ func (w *wire) aside(data []byte) {
 		// Each chunk has the numbers of all chunks so far.
 		w.usage = Usage{Input: clamp(clamp(u.Prompt) + clamp(u.ToolPrompt) - clamp(u.Cached)), CacheRead: clamp(u.Cached),
 			Output: clamp(clamp(u.Candidates) + clamp(u.Thoughts))}
+	}
+}
+
+// noteError keeps the error of an event.
+func (w *wire) noteError(e aside) {
+	switch {
+	case e.Error != nil && !e.Error.empty():
+		w.said = *e.Error
+	case e.Response != nil && e.Response.Error != nil && !e.Response.Error.empty():
+		w.said = *e.Response.Error
+	case e.Type == "error":
+		w.said = wireError{Code: e.Code}
+		json.Unmarshal(e.Message, &w.said.Message) //nolint:errcheck // then there is no message
+	}
+}
+
+// noteTyped reads what only events of some types have.
+func (w *wire) noteTyped(e aside) {
+	switch e.Type {
+	case "message_start":
+		var message struct {
+			ID    string     `json:"id"`
+			Usage *wireUsage `json:"usage"`
+		}
+		if passable(json.Unmarshal(e.Message, &message)) == nil {
+			w.id = message.ID
+			w.use(message.Usage)
+		}
+	case "response.refusal.delta":
+		var text string
+		if json.Unmarshal(e.Delta, &text) == nil {
+			w.refuse(text)
+		}
 	}
 }
 

@@ -70,16 +70,22 @@ func (c *Client) attempt(ctx context.Context, p prompt, pace func(int) func(), s
 		return w, "", w.failure(ctx, p.model, err)
 	}
 	w.drain()
-	switch refusal := w.refusal.String(); {
-	case refusal != "":
+	refusal := w.refusal.String()
+	if refusal != "" {
 		_ = s.say("refusal", refusal) // the error says it, too
-		return w, ends, newError(Refusal, p.endpoint, p.model, refusal, nil)
-	case ends == endFilter:
-		return w, ends, newError(Refusal, p.endpoint, p.model, "", nil)
-	case ends == endError:
-		return w, ends, newError(Unknown, p.endpoint, p.model, "it ended its answer with an error", nil)
 	}
-	return w, ends, nil
+	return w, ends, p.rejected(refusal, ends)
+}
+
+// rejected returns why an answer that ended is not one.
+func (p prompt) rejected(refusal string, ends finish) error {
+	switch {
+	case refusal != "", ends == endFilter:
+		return newError(Refusal, p.endpoint, p.model, refusal, nil)
+	case ends == endError:
+		return newError(Unknown, p.endpoint, p.model, "it ended its answer with an error", nil)
+	}
+	return nil
 }
 
 // drain reads to the end of the response, where nothing should follow the answer, so that the connection can be reused.

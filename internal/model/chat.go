@@ -16,14 +16,7 @@ import (
 func writeChat(p prompt) any {
 	isRouter := p.endpoint.Provider == OpenRouter
 	marked := isRouter && strings.HasPrefix(p.model, "anthropic/")
-	var messages []object
-	if p.system != "" {
-		messages = append(messages, object{"role": "system", "content": chatContent([]entry.PiBlock{entry.PiText(p.system)}, marked)})
-	}
-	for _, m := range p.messages {
-		messages = append(messages, chatMessage(m, marked && m.cached))
-	}
-	body := object{"model": p.model, "messages": messages, "stream": true, "stream_options": object{"include_usage": true}}
+	body := object{"model": p.model, "messages": chatMessages(p, marked), "stream": true, "stream_options": object{"include_usage": true}}
 	if p.limit > 0 {
 		name := "max_tokens"
 		if reasons(p.model) {
@@ -32,12 +25,7 @@ func writeChat(p prompt) any {
 		body[name] = p.limit
 	}
 	if len(p.tools) > 0 {
-		var tools []object
-		for _, f := range p.tools {
-			tools = append(tools, object{"type": "function", "function": object{
-				"name": f.name, "description": f.description, "parameters": f.schema, "strict": false}})
-		}
-		body["tools"] = tools
+		body["tools"] = chatTools(p.tools)
 	}
 	if isRouter {
 		body["usage"] = object{"include": true}
@@ -52,6 +40,24 @@ func writeChat(p prompt) any {
 		body["reasoning_effort"] = t.level
 	}
 	return body
+}
+
+func chatMessages(p prompt, marked bool) (messages []object) {
+	if p.system != "" {
+		messages = append(messages, object{"role": "system", "content": chatContent([]entry.PiBlock{entry.PiText(p.system)}, marked)})
+	}
+	for _, m := range p.messages {
+		messages = append(messages, chatMessage(m, marked && m.cached))
+	}
+	return messages
+}
+
+func chatTools(functions []function) (tools []object) {
+	for _, f := range functions {
+		tools = append(tools, object{"type": "function", "function": object{
+			"name": f.name, "description": f.description, "parameters": f.schema, "strict": false}})
+	}
+	return tools
 }
 
 // chatContent writes a message's content: a single text as a string, anything else in parts. marked marks the end of
@@ -82,29 +88,34 @@ func chatMessage(m message, marked bool) object {
 	case toolRole:
 		written = object{"role": "tool", "tool_call_id": m.call, "content": m.text()}
 	default:
-		written = object{"role": "assistant"}
-		var thoughts []string
-		var calls []object
-		for _, b := range m.blocks {
-			switch b.Type {
-			case entry.PiThinkingBlock:
-				thoughts = append(thoughts, b.Thinking)
-			case entry.PiCallBlock:
-				calls = append(calls, object{"id": b.ID, "type": "function", "function": object{"name": b.Name, "arguments": string(b.Arguments)}})
-			}
-		}
-		if text := m.text(); text != "" {
-			written["content"] = text
-		}
-		if calls != nil {
-			written["tool_calls"] = calls
-		}
-		if thoughts != nil {
-			written["reasoning_content"] = strings.Join(thoughts, "\n")
-		}
+		written = chatAnswer(m)
 	}
 	if marked { // only user messages have parts at all servers
 		written["cache_control"] = cacheMark
+	}
+	return written
+}
+
+func chatAnswer(m message) object {
+	written := object{"role": "assistant"}
+	var thoughts []string
+	var calls []object
+	for _, b := range m.blocks {
+		switch b.Type {
+		case entry.PiThinkingBlock:
+			thoughts = append(thoughts, b.Thinking)
+		case entry.PiCallBlock:
+			calls = append(calls, object{"id": b.ID, "type": "function", "function": object{"name": b.Name, "arguments": string(b.Arguments)}})
+		}
+	}
+	if text := m.text(); text != "" {
+		written["content"] = text
+	}
+	if calls != nil {
+		written["tool_calls"] = calls
+	}
+	if thoughts != nil {
+		written["reasoning_content"] = strings.Join(thoughts, "\n")
 	}
 	return written
 }
@@ -148,15 +159,18 @@ type chatDelta struct {
 		Text    string `json:"text"`
 		Summary string `json:"summary"`
 	} `json:"reasoning_details"`
-	ToolCalls []struct {
-		Index    int    `json:"index"`
-		ID       string `json:"id"`
-		Type     string `json:"type"`
-		Function struct {
-			Name      string `json:"name"`
-			Arguments string `json:"arguments"`
-		} `json:"function"`
-	} `json:"tool_calls"`
+	ToolCalls []chatCall `json:"tool_calls"`
+}
+
+// chatCall is a piece of a call.
+type chatCall struct {
+	Index    int    `json:"index"`
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
 }
 
 // thinking returns the chunk's piece of thinking.
@@ -181,28 +195,33 @@ func (c *chatReader) take(d chatDelta) error {
 		return err
 	}
 	for _, call := range d.ToolCalls {
-		c.said("")
-		key := strconv.Itoa(call.Index)
-		if _, begun := c.calls[call.Index]; !begun {
-			switch {
-			case call.Function.Name == "" && call.Function.Arguments == "": // Ollama sends some empty ones
-				continue
-			case call.Type != "" && call.Type != "function":
-				return outOfBounds("it calls what is no function")
-			}
-			c.calls[call.Index] = false
-			if err := c.call(key, call.ID, call.Function.Name); err != nil {
-				return err
-			}
-		}
-		if call.Function.Arguments != "" {
-			c.calls[call.Index] = true
-		}
-		if err := c.argue(key, call.Function.Arguments); err != nil {
+		if err := c.takeCall(call); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// takeCall takes a piece of a call.
+func (c *chatReader) takeCall(call chatCall) error {
+	c.said("")
+	key := strconv.Itoa(call.Index)
+	if _, begun := c.calls[call.Index]; !begun {
+		switch {
+		case call.Function.Name == "" && call.Function.Arguments == "": // Ollama sends some empty ones
+			return nil
+		case call.Type != "" && call.Type != "function":
+			return outOfBounds("it calls what is not a function")
+		}
+		c.calls[call.Index] = false
+		if err := c.call(key, call.ID, call.Function.Name); err != nil {
+			return err
+		}
+	}
+	if call.Function.Arguments != "" {
+		c.calls[call.Index] = true
+	}
+	return c.argue(key, call.Function.Arguments)
 }
 
 // end finishes the calls of an answer that was not cut. Some servers do not say why an answer with calls ends; it is

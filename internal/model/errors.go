@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -146,69 +147,72 @@ func shown(text, key string) string {
 
 // failure returns why a call failed. The provider's own message takes precedence over err, which says less.
 func (w *wire) failure(ctx context.Context, model string, err error) *Error {
-	e := w.endpoint
-	made := func(k Kind, said string) *Error {
-		failed := newError(k, e, model, said, nil)
-		failed.Status, failed.RetryAfter = w.status, w.retryAfter
-		return failed
-	}
 	bad, isBad := errors.AsType[*boundsError](err)
 	switch cause := context.Cause(ctx); {
 	case isBad:
-		return made(Unreadable, bad.Error())
+		return w.failed(Unreadable, model, bad.Error())
 	case errors.Is(cause, errIdle):
-		return made(Idle, "")
+		return w.failed(Idle, model, "")
 	case errors.Is(cause, errSlow) && w.size() == 0: // it only sends keep-alives
-		return made(Idle, "")
+		return w.failed(Idle, model, "")
 	case errors.Is(cause, errSlow):
-		return made(Slow, "")
+		return w.failed(Slow, model, "")
+	case w.status >= 400:
+		return w.failedStatus(model)
+	case !w.said.empty(): // an error within the answer, or instead of it
+		return w.failed(classify(0, w.said), model, w.said.Message)
 	}
-	if w.status >= 400 {
-		said := w.said
-		if said.empty() {
-			if w.status == http.StatusNotFound {
-				failed := made(Unreachable, "there is no "+string(e.Dialect)+" at this address")
-				failed.permanent = true
-				return failed
-			}
-			if said.Message = cmp.Or(w.page, http.StatusText(w.status)); w.page != "" && w.status == http.StatusForbidden {
-				// Providers explain in their dialect what a key does not allow.
-				failed := made(Unreachable, said.Message)
-				failed.permanent = true
-				return failed
-			}
+	return w.failedConnection(model, err)
+}
+
+func (w *wire) failed(k Kind, model, said string) *Error {
+	failed := newError(k, w.endpoint, model, said, nil)
+	failed.Status, failed.RetryAfter = w.status, w.retryAfter
+	return failed
+}
+
+// lost returns the error of an endpoint that cannot be reached. A permanent one lasts until somebody changes something.
+func (w *wire) lost(model, said string, permanent bool) *Error {
+	failed := w.failed(Unreachable, model, said)
+	failed.permanent = permanent
+	return failed
+}
+
+// failedStatus returns the error of a status that means one.
+func (w *wire) failedStatus(model string) *Error {
+	said := w.said
+	if said.empty() {
+		if w.status == http.StatusNotFound {
+			return w.lost(model, "there is no "+string(w.endpoint.Dialect)+" at this address", true)
 		}
-		return made(classify(w.status, said), said.Message)
+		if said.Message = cmp.Or(w.page, http.StatusText(w.status)); w.page != "" && w.status == http.StatusForbidden {
+			// Providers explain in their dialect what a key does not allow.
+			return w.lost(model, said.Message, true)
+		}
 	}
-	if !w.said.empty() { // an error within the answer, or instead of it
-		return made(classify(0, w.said), w.said.Message)
-	}
+	return w.failed(classify(w.status, said), model, said.Message)
+}
+
+// failedConnection returns the error of a call about which the provider said nothing.
+func (w *wire) failedConnection(model string, err error) *Error {
 	var refused *outbound.RefusedError
 	var dns *net.DNSError
 	var netErr net.Error
 	switch {
 	case errors.As(err, &refused):
-		failed := made(Unreachable, "its address is not public")
-		failed.permanent = true
-		return failed
+		return w.lost(model, "its address is not public", true)
 	case w.status/100 == 3:
-		failed := made(Unreachable, "it has moved to another address, to which the key is not sent")
-		failed.permanent = true
-		return failed
+		return w.lost(model, "it has moved to another address, to which the key is not sent", true)
 	case w.status == 0 && errors.As(err, &dns):
-		failed := made(Unreachable, "its host name was not found")
-		failed.permanent = dns.IsNotFound
-		return failed
+		return w.lost(model, "its host name was not found", dns.IsNotFound)
 	case w.status == 0:
-		failed := made(Unreachable, reason(err))
-		failed.permanent = !errors.As(err, &netErr) && !isEnd(err)
-		return failed
+		return w.lost(model, reason(err), !errors.As(err, &netErr) && !isEnd(err))
 	case !w.data && !strings.HasPrefix(w.contentType, "text/event-stream"):
-		return made(Unreadable, "it sent "+w.contentType)
+		return w.failed(Unreadable, model, "it sent "+w.contentType)
 	case isEnd(err):
-		return made(Cut, "")
+		return w.failed(Cut, model, "")
 	}
-	return made(Unreadable, "")
+	return w.failed(Unreadable, model, "")
 }
 
 // isEnd reports whether a connection ended too early.
@@ -236,21 +240,11 @@ func reason(err error) string {
 func classify(status int, e wireError) Kind {
 	code := strings.ToLower(e.code() + " " + e.Type + " " + e.Status)
 	text := strings.ToLower(e.Message)
-	has := func(in string, words ...string) bool {
-		for _, word := range words {
-			if strings.Contains(in, word) {
-				return true
-			}
-		}
-		return false
-	}
 	if n, err := strconv.Atoi(e.code()); status == 0 && err == nil { // OpenRouter's and Google's
 		status = n
 	}
 	switch {
-	case has(code, "context_length_exceeded", "request_too_large", "exceed_context_size"), status == http.StatusRequestEntityTooLarge,
-		has(text, "prompt is too long", "maximum context length", "context window", "context length", "exceeds the available context size", "input is too long", "input length"),
-		has(text, "input token count") && has(text, "exceed"):
+	case overflows(status, code, text):
 		return Overflow
 	case status == http.StatusPaymentRequired, has(code, "insufficient_quota", "billing_error", "insufficient_credits", "billing_hard_limit"),
 		has(text, "credit balance is too low", "insufficient credits", "insufficient balance", "requires more credits"):
@@ -274,4 +268,16 @@ func classify(status int, e wireError) Kind {
 		return BadRequest
 	}
 	return Unknown
+}
+
+// overflows reports whether an error says that the request is longer than the model can read.
+func overflows(status int, code, text string) bool {
+	return status == http.StatusRequestEntityTooLarge || has(code, "context_length_exceeded", "request_too_large", "exceed_context_size") ||
+		has(text, "prompt is too long", "maximum context length", "context window", "context length", "exceeds the available context size", "input is too long", "input length") ||
+		has(text, "input token count") && has(text, "exceed")
+}
+
+// has reports whether a text has one of some words.
+func has(text string, words ...string) bool {
+	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) })
 }

@@ -153,17 +153,8 @@ func (e *events) check(failed bool, data []byte) error {
 	if err := w.walk(); err != nil {
 		return err
 	}
-	e.refusal, e.names = e.refusal+w.refusal, e.names+w.names
-	switch {
-	case e.refusal > maxRefusal:
-		return outOfBounds("its refusal has more than %d bytes", maxRefusal)
-	case e.names > maxNames:
-		return outOfBounds("the names of what it calls have more than %d bytes", maxNames)
-	}
-	if e.dialect == Responses && w.kind == "response.output_item.added" {
-		if e.items++; e.items > maxItems {
-			return outOfBounds("it begins more than %d items", maxItems)
-		}
+	if err := e.bound(w); err != nil {
+		return err
 	}
 	failed = failed || w.kind == "error"
 	if e.dialect == Messages && !failed {
@@ -177,9 +168,26 @@ func (e *events) check(failed bool, data []byte) error {
 	return nil
 }
 
+// bound counts what an event adds to the answer, and refuses too much.
+func (e *events) bound(w walk) error {
+	e.refusal, e.names = e.refusal+w.refusal, e.names+w.names
+	switch {
+	case e.refusal > maxRefusal:
+		return outOfBounds("its refusal has more than %d bytes", maxRefusal)
+	case e.names > maxNames:
+		return outOfBounds("the names of what it calls have more than %d bytes", maxNames)
+	}
+	if e.dialect == Responses && w.kind == "response.output_item.added" {
+		if e.items++; e.items > maxItems {
+			return outOfBounds("it begins more than %d items", maxItems)
+		}
+	}
+	return nil
+}
+
 // message reports whether an event of messages must be read, and counts pieces of blocks and signatures.
 func (e *events) message(w walk) (known bool, err error) {
-	pieces, isOpen := e.open[w.index]
+	_, isOpen := e.open[w.index]
 	switch w.kind {
 	case "message_start":
 		known, e.started = !e.started, true
@@ -191,16 +199,7 @@ func (e *events) message(w walk) (known bool, err error) {
 		e.open[w.index] = 0
 		return true, nil
 	case "content_block_delta":
-		switch w.inner {
-		case "text_delta", "thinking_delta", "input_json_delta":
-			return true, nil
-		case "signature_delta":
-			if pieces++; pieces > maxSignatures {
-				return false, outOfBounds("it signs a block in more than %d pieces", maxSignatures)
-			}
-			e.open[w.index] = pieces
-			return true, nil
-		}
+		return e.piece(w)
 	case "content_block_stop":
 		delete(e.open, w.index)
 		return isOpen, nil
@@ -208,6 +207,22 @@ func (e *events) message(w walk) (known bool, err error) {
 		e.deltas++
 		return e.deltas <= maxSignatures, nil
 	case "message_stop":
+		return true, nil
+	}
+	return false, nil
+}
+
+// piece reports whether a piece of a block must be read, and counts signatures.
+func (e *events) piece(w walk) (known bool, err error) {
+	switch w.inner {
+	case "text_delta", "thinking_delta", "input_json_delta":
+		return true, nil
+	case "signature_delta":
+		pieces := e.open[w.index] + 1
+		if pieces > maxSignatures {
+			return false, outOfBounds("it signs a block in more than %d pieces", maxSignatures)
+		}
+		e.open[w.index] = pieces
 		return true, nil
 	}
 	return false, nil

@@ -76,24 +76,33 @@ func (c *Client) Forward(ctx context.Context, endpoint Endpoint, f Forward) (*Fo
 	return to, nil
 }
 
-func (f *Forwarded) send() error {
-	w := f.wire
+// request makes the request to the endpoint, with its key.
+func (f *Forwarded) request() (*http.Request, error) {
 	at := f.endpoint.root() + f.call.Path
 	if slices.Contains(strings.Split(f.call.Path, "/"), "..") {
-		return errors.New("it is not the id of a model")
+		return nil, errors.New("it is not the id of a model")
 	}
 	if f.call.Query != "" {
 		at += "?" + f.call.Query
 	}
 	r, err := http.NewRequestWithContext(f.ctx, http.MethodPost, at, bytes.NewReader(f.call.Body))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.Header = f.call.Header.Clone()
 	for _, name := range []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key"} {
 		r.Header.Del(name)
 	}
-	w.unlock(r)
+	f.wire.unlock(r)
+	return r, nil
+}
+
+func (f *Forwarded) send() error {
+	w := f.wire
+	r, err := f.request()
+	if err != nil {
+		return err
+	}
 	response, err := w.send(r)
 	if err != nil {
 		return err
@@ -308,6 +317,42 @@ func (m *meter) end(ends finish) {
 	}
 }
 
+// wholeAnswer has the fields, in all four dialects, that say how an answer ended.
+type wholeAnswer struct {
+	StopReason string `json:"stop_reason"`
+	Choices    []struct {
+		FinishReason string `json:"finish_reason"`
+	} `json:"choices"`
+	Status     string `json:"status"`
+	Incomplete struct {
+		Reason string `json:"reason"`
+	} `json:"incomplete_details"`
+	Candidates []struct {
+		FinishReason string `json:"finishReason"`
+	} `json:"candidates"`
+}
+
+func (a wholeAnswer) stop() entry.PiStop {
+	reason := a.StopReason + a.Incomplete.Reason
+	if len(a.Choices) > 0 {
+		reason = a.Choices[0].FinishReason
+	}
+	if len(a.Candidates) > 0 {
+		reason = a.Candidates[0].FinishReason
+	}
+	switch reason = strings.ToLower(reason); {
+	case a.Status == "failed", slices.Contains([]string{"refusal", "content_filter", "safety", "error"}, reason):
+		return entry.PiError
+	case slices.Contains([]string{"max_tokens", "length", "max_output_tokens"}, reason):
+		return entry.PiLength
+	case slices.Contains([]string{"tool_use", "tool_calls"}, reason):
+		return entry.PiToolUse
+	case reason != "", a.Status == "completed":
+		return entry.PiStopped
+	}
+	return ""
+}
+
 // readWhole reads an answer that is one JSON object.
 func (m *meter) readWhole() {
 	if len(m.whole) == 0 || m.whole[0] != '{' || !json.Valid(m.whole) {
@@ -318,39 +363,13 @@ func (m *meter) readWhole() {
 		return
 	}
 	m.wire.note(m.whole)
-	var one struct {
-		StopReason string `json:"stop_reason"`
-		Choices    []struct {
-			FinishReason string `json:"finish_reason"`
-		} `json:"choices"`
-		Status     string `json:"status"`
-		Incomplete struct {
-			Reason string `json:"reason"`
-		} `json:"incomplete_details"`
-		Candidates []struct {
-			FinishReason string `json:"finishReason"`
-		} `json:"candidates"`
-	}
+	var one wholeAnswer
 	if passable(json.Unmarshal(m.whole, &one)) != nil || !m.wire.said.empty() {
 		m.stop = entry.PiError
 		return
 	}
-	reason := one.StopReason + one.Incomplete.Reason
-	if len(one.Choices) > 0 {
-		reason = one.Choices[0].FinishReason
-	}
-	if len(one.Candidates) > 0 {
-		reason = one.Candidates[0].FinishReason
-	}
-	switch reason = strings.ToLower(reason); {
-	case one.Status == "failed", slices.Contains([]string{"refusal", "content_filter", "safety", "error"}, reason):
-		m.stop = entry.PiError
-	case slices.Contains([]string{"max_tokens", "length", "max_output_tokens"}, reason):
-		m.stop = entry.PiLength
-	case slices.Contains([]string{"tool_use", "tool_calls"}, reason):
-		m.stop = entry.PiToolUse
-	case reason != "", one.Status == "completed":
-		m.stop = entry.PiStopped
+	if stop := one.stop(); stop != "" {
+		m.stop = stop
 	}
 }
 

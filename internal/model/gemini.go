@@ -78,11 +78,32 @@ func geminiPath(p prompt) string {
 }
 
 func writeGemini(p prompt) any {
-	var contents []geminiContent
-	for i, m := range p.messages {
+	contents := geminiContents(p.messages)
+	body := object{"contents": contents}
+	switch gemma := strings.HasPrefix(strings.ToLower(p.model), "gemma-"); {
+	case p.system == "":
+	case gemma && contents[0].Role == "user": // Gemma accepts no system prompt
+		contents[0].Parts = append([]geminiPart{{Text: p.system + "\n\n"}}, contents[0].Parts...)
+	default:
+		body["systemInstruction"] = geminiContent{"user", []geminiPart{{Text: p.system}}}
+	}
+	body["generationConfig"] = geminiConfig(p)
+	if len(p.tools) > 0 {
+		var functions []geminiFunction
+		for _, f := range p.tools {
+			parameters := geminiSchema{Type: "OBJECT", Properties: geminiProperties(f.schema["properties"]), Required: f.schema["required"]}
+			functions = append(functions, geminiFunction{f.name, f.description, parameters})
+		}
+		body["tools"] = []object{{"functionDeclarations": functions}}
+	}
+	return body
+}
+
+func geminiContents(messages []message) (contents []geminiContent) {
+	for i, m := range messages {
 		parts := geminiParts(m)
 		// The results of one answer's calls are one content.
-		if m.role == toolRole && i > 0 && p.messages[i-1].role == toolRole {
+		if m.role == toolRole && i > 0 && messages[i-1].role == toolRole {
 			last := &contents[len(contents)-1]
 			last.Parts = append(last.Parts, parts...)
 			continue
@@ -93,14 +114,10 @@ func writeGemini(p prompt) any {
 		}
 		contents = append(contents, geminiContent{role, parts})
 	}
-	body := object{"contents": contents}
-	switch gemma := strings.HasPrefix(strings.ToLower(p.model), "gemma-"); {
-	case p.system == "":
-	case gemma && contents[0].Role == "user": // Gemma accepts no system prompt
-		contents[0].Parts = append([]geminiPart{{Text: p.system + "\n\n"}}, contents[0].Parts...)
-	default:
-		body["systemInstruction"] = geminiContent{"user", []geminiPart{{Text: p.system}}}
-	}
+	return contents
+}
+
+func geminiConfig(p prompt) object {
 	config := object{}
 	if p.limit > 0 {
 		config["maxOutputTokens"] = p.limit
@@ -114,16 +131,7 @@ func writeGemini(p prompt) any {
 		}
 		config["thinkingConfig"] = think
 	}
-	body["generationConfig"] = config
-	if len(p.tools) > 0 {
-		var functions []geminiFunction
-		for _, f := range p.tools {
-			parameters := geminiSchema{Type: "OBJECT", Properties: geminiProperties(f.schema["properties"]), Required: f.schema["required"]}
-			functions = append(functions, geminiFunction{f.name, f.description, parameters})
-		}
-		body["tools"] = []object{{"functionDeclarations": functions}}
-	}
-	return body
+	return config
 }
 
 // geminiParts writes a message. The proof of thinking is attached to the part after it, and the thinking itself is left
@@ -255,26 +263,30 @@ func (g *geminiReader) take(part geminiPart) error {
 		}
 		return g.say(g.writes, part.Text)
 	case part.FunctionCall != nil:
-		g.said(g.writes)
-		g.writes, g.hasCalls = "", true
-		if err := g.prove(part.ThoughtSignature); err != nil {
-			return err
-		}
-		key, call := g.key(), part.FunctionCall
-		args := string(call.Args)
-		if args == "null" {
-			args = ""
-		}
-		if err := g.call(key, call.ID, call.Name); err != nil {
-			return err
-		}
-		args = cmp.Or(args, "{}")
-		if err := g.argue(key, args); err != nil {
-			return err
-		}
-		return g.called(key, args)
+		return g.takeCall(part)
 	}
 	return nil
+}
+
+func (g *geminiReader) takeCall(part geminiPart) error {
+	g.said(g.writes)
+	g.writes, g.hasCalls = "", true
+	if err := g.prove(part.ThoughtSignature); err != nil {
+		return err
+	}
+	key, call := g.key(), part.FunctionCall
+	args := string(call.Args)
+	if args == "null" {
+		args = ""
+	}
+	if err := g.call(key, call.ID, call.Name); err != nil {
+		return err
+	}
+	args = cmp.Or(args, "{}")
+	if err := g.argue(key, args); err != nil {
+		return err
+	}
+	return g.called(key, args)
 }
 
 // key returns the key of a new part.

@@ -94,7 +94,34 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 	if err != nil {
 		return Models{}, err
 	}
-	var added []query.ModelEndpoint
+	m, added, err := h.stored(ctx, house)
+	if err != nil {
+		return Models{}, err
+	}
+	keys, err := h.keys(ctx, house, added)
+	if err != nil {
+		return Models{}, err
+	}
+	own := map[string]bool{}
+	for _, f := range h.own(added, keys) {
+		own[f.Endpoint.Name] = true
+		m.Found = append(m.Found, f)
+	}
+	if len(h.SharedWith) > 0 && !slices.Contains(h.SharedWith, house) {
+		environment = Environment{}
+	}
+	for _, f := range environment.Found {
+		if !own[f.Endpoint.Name] {
+			f.Endpoint.Shared = true
+			m.Found = append(m.Found, f)
+		}
+	}
+	m.choose(environment)
+	return m, nil
+}
+
+// stored returns the models that a house chose, and the endpoints that it added.
+func (h *Houses) stored(ctx context.Context, house string) (m Models, added []query.ModelEndpoint, err error) {
 	err = h.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error {
 		if m.Chosen, err = h.q.ModelOfHouse(ctx, tx, house); errors.Is(err, pgx.ErrNoRows) {
 			return fault.New(fault.NotFound, "there is no such house", "list your houses with: arbe house list")
@@ -107,9 +134,11 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 		added, err = h.q.ListModelEndpoints(ctx, tx, house)
 		return err
 	})
-	if err != nil {
-		return Models{}, err
-	}
+	return m, added, err
+}
+
+// keys returns the keys of a house for the known providers and for the endpoints that it added, by secret.
+func (h *Houses) keys(ctx context.Context, house string, added []query.ModelEndpoint) (map[string]string, error) {
 	wanted := map[string]bool{}
 	for _, k := range keyNames {
 		wanted[k.secret] = true
@@ -118,17 +147,17 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 		wanted[e.SecretName] = true
 	}
 	delete(wanted, "")
-	keys, err := h.secrets.Values(ctx, house, slices.Collect(maps.Keys(wanted))...)
-	if err != nil {
-		return Models{}, err
-	}
-	own := map[string]bool{}
+	return h.secrets.Values(ctx, house, slices.Collect(maps.Keys(wanted))...)
+}
+
+// own returns the endpoints that a house has by its own keys, and those that it added.
+func (h *Houses) own(added []query.ModelEndpoint, keys map[string]string) (found []Found) {
 	add := func(f Found) {
-		f.Own, own[f.Endpoint.Name] = true, true
+		f.Own = true
 		if f.Problem == nil {
 			f.Problem = f.Endpoint.Check()
 		}
-		m.Found = append(m.Found, f)
+		found = append(found, f)
 	}
 	for _, k := range keyNames {
 		if key := keys[k.secret]; key != "" {
@@ -143,17 +172,7 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 		}
 		add(f)
 	}
-	if len(h.SharedWith) > 0 && !slices.Contains(h.SharedWith, house) {
-		environment = Environment{}
-	}
-	for _, f := range environment.Found {
-		if !own[f.Endpoint.Name] {
-			f.Endpoint.Shared = true
-			m.Found = append(m.Found, f)
-		}
-	}
-	m.choose(environment)
-	return m, nil
+	return found
 }
 
 // endpoint returns an endpoint that a house added.

@@ -47,11 +47,8 @@ func (h *Houses) check(ctx context.Context, house string, m Models, model string
 		return Ref{}, "", err
 	}
 	f, problem := m.find(ref)
-	switch {
-	case problem != nil && f.Endpoint.Shared: // the operator must fix it
-		return ref, f.Endpoint.Title() + " cannot be used now", nil
-	case problem != nil:
-		return ref, fault.From(problem).Message, nil
+	if problem != nil {
+		return ref, f.why(problem), nil
 	}
 	for _, fresh := range []time.Duration{listFresh, listAgain} {
 		list, err := h.lists.get(ctx, house, f.Endpoint, fresh)
@@ -74,6 +71,14 @@ func (h *Houses) check(ctx context.Context, house string, m Models, model string
 		}
 	}
 	return ref, "", nil
+}
+
+// why says why an endpoint cannot be used.
+func (f Found) why(problem error) string {
+	if f.Endpoint.Shared { // the operator must fix it
+		return f.Endpoint.Title() + " cannot be used now"
+	}
+	return fault.From(problem).Message
 }
 
 // Admit returns the endpoint at which a house may call a model, and records the use of the secret with the key. The

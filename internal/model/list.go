@@ -55,14 +55,7 @@ func (c *Client) Models(ctx context.Context, endpoint Endpoint) (list Listing, e
 	}
 	e := endpoint.withDefaults()
 	g := listing{left: maxListedText, complete: true}
-	page := url.Values{}
-	path := "/models"
-	switch e.Dialect {
-	case Messages:
-		path, page = "/v1/models", url.Values{"limit": {"1000"}}
-	case Gemini:
-		path, page = "/v1beta/models", url.Values{"pageSize": {"1000"}}
-	}
+	path, page := firstPage(e.Dialect)
 	for range maxListPages {
 		at := e.root() + path
 		if len(page) > 0 {
@@ -86,6 +79,17 @@ func (c *Client) Models(ctx context.Context, endpoint Endpoint) (list Listing, e
 	return Listing{Models: g.models}, nil
 }
 
+// firstPage returns where the list of models begins.
+func firstPage(d Dialect) (path string, page url.Values) {
+	switch d {
+	case Messages:
+		return "/v1/models", url.Values{"limit": {"1000"}}
+	case Gemini:
+		return "/v1beta/models", url.Values{"pageSize": {"1000"}}
+	}
+	return "/models", url.Values{}
+}
+
 // Try asks an endpoint, for at most ten seconds, whether it accepts its key. The requests are free: Try lists the
 // models. If the server lists them for everybody, or for nobody, Try also sends a request that the server must refuse.
 // The errors are those of [Client.Models]. [BadKey] means that the key is wrong; any other error says nothing about the
@@ -97,24 +101,17 @@ func (c *Client) Try(ctx context.Context, endpoint Endpoint) (Trial, error) {
 	e := endpoint.withDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, tryTime, errIdle)
 	defer cancel()
-	keyed := e.Key != ""
 	if e.Provider == OpenRouter { // its models are public
 		if err := c.get(ctx, e, e.root()+"/key", drop); err != nil {
 			return Trial{}, err
 		}
 	}
 	list, err := c.Models(ctx, e)
+	if err == nil {
+		return c.tryListed(ctx, e, list)
+	}
 	failed, isError := errors.AsType[*Error](err)
 	switch {
-	case err == nil && e.Provider != Compatible:
-		return Trial{Listing: list, Accepted: keyed}, nil
-	case err == nil && !keyed:
-		return Trial{Listing: list}, nil
-	case err == nil: // a server may list its models for everybody
-		if err := c.knock(ctx, e); isKind(err, BadKey) {
-			return Trial{}, err
-		}
-		return Trial{Listing: list, Accepted: true}, nil
 	case isError && e.Provider == OpenRouter:
 		return Trial{Accepted: true, Unlisted: failed.Brief()}, nil
 	case isError && failed.unlisted && failed.Kind == BadKey: // a key of OpenAI that may call models but not list them
@@ -126,6 +123,16 @@ func (c *Client) Try(ctx context.Context, endpoint Endpoint) (Trial, error) {
 		return Trial{Unlisted: "it does not list them"}, nil
 	}
 	return Trial{}, err
+}
+
+// tryListed tries the key of an endpoint that listed its models.
+func (c *Client) tryListed(ctx context.Context, e Endpoint, list Listing) (Trial, error) {
+	if e.Provider == Compatible && e.Key != "" { // a server may list its models for everybody
+		if err := c.knock(ctx, e); isKind(err, BadKey) {
+			return Trial{}, err
+		}
+	}
+	return Trial{Listing: list, Accepted: e.Key != ""}, nil
 }
 
 // isKind reports whether an error is an [*Error] of a kind.
@@ -178,28 +185,31 @@ func (c *Client) request(ctx context.Context, e Endpoint, method, at string, bod
 	response, err := w.do(r)
 	if err == nil {
 		defer response.Body.Close()
-		if response.StatusCode == http.StatusOK {
-			if err = read(io.LimitReader(response.Body, maxListBody)); err == nil {
-				return nil
-			}
-			if ctx.Err() == nil {
-				return newError(Unreadable, e, "", "it sends no list of models", err)
-			}
-		} else {
+		if response.StatusCode != http.StatusOK {
 			err = fmt.Errorf("status %d", response.StatusCode)
+		} else if err = read(io.LimitReader(response.Body, maxListBody)); err == nil {
+			return nil
+		} else if ctx.Err() == nil {
+			return newError(Unreadable, e, "", "it sends no list of models", err)
 		}
 	}
 	if stopped := ctx.Err(); stopped != nil && !errors.Is(context.Cause(ctx), errIdle) {
 		return fmt.Errorf("calling %s: %w", e.Name, stopped)
 	}
 	failed := w.failure(ctx, "", err)
-	switch failed.Status {
-	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
-		failed.unlisted = true
-	case http.StatusUnauthorized, http.StatusForbidden:
-		failed.unlisted = strings.Contains(strings.ToLower(failed.Said), "missing scopes")
-	}
+	failed.unlisted = failed.hidesList()
 	return failed
+}
+
+// hidesList reports whether a server refuses only to list its models.
+func (e *Error) hidesList() bool {
+	switch e.Status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return true
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return strings.Contains(strings.ToLower(e.Said), "missing scopes")
+	}
+	return false
 }
 
 // listing collects the pages of a list.
@@ -226,7 +236,7 @@ func (l *listing) read(r io.Reader) error {
 		return l.elements(d)
 	case json.Delim('{'):
 	default:
-		return errors.New("it is no list")
+		return errors.New("it is not a list")
 	}
 	found := false
 	for d.More() {
@@ -234,28 +244,9 @@ func (l *listing) read(r io.Reader) error {
 		if err != nil {
 			return err
 		}
-		into := map[any]any{"has_more": &l.more, "last_id": &l.last, "nextPageToken": &l.next}[name]
-		switch {
-		case name == "data" || name == "models":
-			found = true
-			if open, err = d.Token(); err != nil || open == nil {
-				continue // null is an empty list, and an error is returned again
-			}
-			if open != json.Delim('[') {
-				return errors.New("it is no list")
-			}
-			if err := l.elements(d); err != nil || l.full {
-				return err
-			}
-		case into != nil:
-			if err := passable(d.Decode(into)); err != nil {
-				return err
-			}
-		default:
-			var skipped json.RawMessage
-			if err := d.Decode(&skipped); err != nil {
-				return err
-			}
+		found = found || isList(name)
+		if err := l.field(d, name); err != nil || l.full {
+			return err
 		}
 	}
 	if _, err := d.Token(); err != nil {
@@ -265,6 +256,28 @@ func (l *listing) read(r io.Reader) error {
 		return errors.New("it has no list")
 	}
 	return nil
+}
+
+// isList reports whether a field has the list.
+func isList(name json.Token) bool { return name == "data" || name == "models" }
+
+// field reads a field of a page.
+func (l *listing) field(d *json.Decoder, name json.Token) error {
+	if isList(name) {
+		open, err := d.Token()
+		if err != nil || open == nil { // null is an empty list
+			return err
+		}
+		if open != json.Delim('[') {
+			return errors.New("it is not a list")
+		}
+		return l.elements(d)
+	}
+	if into := map[any]any{"has_more": &l.more, "last_id": &l.last, "nextPageToken": &l.next}[name]; into != nil {
+		return passable(d.Decode(into))
+	}
+	var skipped json.RawMessage
+	return d.Decode(&skipped)
 }
 
 // elements reads an array after its bracket. It stops once the limits are reached.

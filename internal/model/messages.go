@@ -153,28 +153,9 @@ func (m *messagesReader) read(data []byte) (finish, error) {
 	case "content_block_start":
 		return "", m.begin(e, key)
 	case "content_block_delta":
-		switch e.Delta.Type {
-		case "text_delta":
-			return "", m.say(key, e.Delta.Text)
-		case "thinking_delta":
-			return "", m.think(key, e.Delta.Thinking)
-		case "signature_delta":
-			return "", m.prove(key, e.Delta.Signature, false)
-		case "input_json_delta":
-			return "", m.argue(key, e.Delta.JSON)
-		}
+		return "", m.piece(e, key)
 	case "content_block_stop":
-		kind, input := m.kinds[e.Index], m.input[e.Index]
-		delete(m.kinds, e.Index)
-		delete(m.input, e.Index)
-		switch kind {
-		case "text":
-			m.said(key)
-		case "thinking", "redacted_thinking":
-			m.thought(key)
-		case "tool_use":
-			return "", m.called(key, input)
-		}
+		return "", m.stop(e.Index, key)
 	case "message_delta":
 		if e.Delta.StopReason != "" {
 			m.ends = messagesFinish(e.Delta.StopReason)
@@ -186,6 +167,37 @@ func (m *messagesReader) read(data []byte) (finish, error) {
 		return m.ends, nil
 	}
 	return "", nil
+}
+
+// piece reads a piece of a block.
+func (m *messagesReader) piece(e messagesEvent, key string) error {
+	switch e.Delta.Type {
+	case "text_delta":
+		return m.say(key, e.Delta.Text)
+	case "thinking_delta":
+		return m.think(key, e.Delta.Thinking)
+	case "signature_delta":
+		return m.prove(key, e.Delta.Signature, false)
+	case "input_json_delta":
+		return m.argue(key, e.Delta.JSON)
+	}
+	return nil
+}
+
+// stop ends a block.
+func (m *messagesReader) stop(index int, key string) error {
+	kind, input := m.kinds[index], m.input[index]
+	delete(m.kinds, index)
+	delete(m.input, index)
+	switch kind {
+	case "text":
+		m.said(key)
+	case "thinking", "redacted_thinking":
+		m.thought(key)
+	case "tool_use":
+		return m.called(key, input)
+	}
+	return nil
 }
 
 // begin begins a block. Unknown kinds, such as tools that the provider runs, are left out.

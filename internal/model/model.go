@@ -207,6 +207,12 @@ func (e Endpoint) Check() error {
 	if strings.ContainsFunc(e.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return invalid("paste the key alone, on one line", "key: it has a space, a line break or another character that no key has")
 	}
+	return e.checkAddress()
+}
+
+// checkAddress checks the base URL.
+func (e Endpoint) checkAddress() error {
+	invalid := func(next, format string, args ...any) error { return fault.Newf(fault.Invalid, next, format, args...) }
 	u, err := url.Parse(e.BaseURL)
 	const example = "write it like https://models.example.com/v1"
 	switch {
@@ -221,7 +227,13 @@ func (e Endpoint) Check() error {
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return invalid("give the key as the key", "base URL: it has a user, a query or a fragment")
 	}
-	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	return e.checkHost(u.Hostname())
+}
+
+// checkHost refuses hosts that no model server of a house can have.
+func (e Endpoint) checkHost(name string) error {
+	invalid := func(next, format string, args ...any) error { return fault.Newf(fault.Invalid, next, format, args...) }
+	host := strings.ToLower(strings.TrimSuffix(name, "."))
 	ip, err := netip.ParseAddr(host)
 	isIP := err == nil
 	switch {

@@ -23,34 +23,48 @@ func (r Request) prompt(e Endpoint, id string) (prompt, error) {
 		return invalid("add a message for the model to answer", "messages: the last one is the model's own")
 	}
 	info := Lookup(e.Provider, id)
-	p := prompt{endpoint: e, model: id, limit: r.MaxTokens}
+	tools, err := functions(r.Tools)
+	if err != nil {
+		return prompt{}, err
+	}
+	p := prompt{endpoint: e, model: id, tools: tools, limit: r.limit(info, e.Dialect)}
 	if strings.TrimSpace(r.System) != "" {
 		p.system = r.System
 	}
 	t := translator{endpoint: e, model: id, images: Sees(e, id)}
 	p.messages = t.messages(r)
-	for _, tool := range r.Tools {
-		schema, err := sendable(tool.Schema)
-		if err != nil {
-			return invalid("correct the schema", "tools: the schema of %q is not JSON: %v", entry.Clip(tool.Name, 80), err)
-		}
-		if !toolName.MatchString(tool.Name) {
-			return invalid("use letters, digits, _ and -", "tools: %q cannot be the name of a tool", entry.Clip(tool.Name, 80))
-		}
-		p.tools = append(p.tools, function{tool.Name, tool.Description, schema})
-	}
-	if p.limit <= 0 {
-		p.limit = info.MaxTokens
-	}
-	if p.limit <= 0 && e.Dialect == Messages {
-		p.limit = defaultMaxTokens
-	}
 	effort, err := entry.ParseEffort(string(r.Effort))
 	if err != nil {
 		return prompt{}, err
 	}
 	p.thinking = r.thinking(e, id, info, effort, p.limit)
 	return p, nil
+}
+
+// functions prepares tools to be offered to a model.
+func functions(tools []Tool) (prepared []function, err error) {
+	for _, tool := range tools {
+		schema, err := sendable(tool.Schema)
+		if err != nil {
+			return nil, fault.Newf(fault.Invalid, "correct the schema", "tools: the schema of %q is not JSON: %v", entry.Clip(tool.Name, 80), err)
+		}
+		if !toolName.MatchString(tool.Name) {
+			return nil, fault.Newf(fault.Invalid, "use letters, digits, _ and -", "tools: %q cannot be the name of a tool", entry.Clip(tool.Name, 80))
+		}
+		prepared = append(prepared, function{tool.Name, tool.Description, schema})
+	}
+	return prepared, nil
+}
+
+// limit returns how many tokens the answer may have. 0 leaves it to the server.
+func (r Request) limit(info Info, d Dialect) int64 {
+	if r.MaxTokens > 0 {
+		return r.MaxTokens
+	}
+	if info.MaxTokens <= 0 && d == Messages {
+		return defaultMaxTokens
+	}
+	return info.MaxTokens
 }
 
 // translator turns the messages of a request into those of a prompt.
@@ -77,30 +91,10 @@ func (t translator) messages(r Request) (all []message) {
 				all = append(all, message{role: userRole, blocks: blocks})
 			}
 		case entry.PiAssistant:
-			blocks := t.answer(m)
-			if len(blocks) == 0 {
-				continue
-			}
-			all = append(all, message{role: modelRole, blocks: blocks})
-			var seen []entry.PiBlock
-			for _, b := range blocks {
-				if b.Type == entry.PiCallBlock {
-					result, images := t.resultOf(b, r.Messages[i+1:], used[i+1:])
-					all = append(all, result)
-					seen = append(seen, images...)
-				}
-			}
-			if len(seen) > 0 { // after all results, because providers want these to follow their calls
-				all = append(all, message{role: userRole, blocks: seen})
-			}
+			all = append(all, t.answered(m, r.Messages[i+1:], used[i+1:])...)
 		case entry.PiToolResult:
 			if !used[i] { // its call was compacted away, or belongs to an answer that failed
-				text, err := json.Marshal(m.Text()) // a JSON string, so that no line of it looks like a user's text
-				if err != nil {
-					panic(err) // cannot happen for a string
-				}
-				about := entry.PiText(fmt.Sprintf("result of the tool %q: %s", m.ToolName, text))
-				all = append(all, message{role: userRole, blocks: []entry.PiBlock{about}})
+				all = append(all, orphan(m))
 			}
 		}
 	}
@@ -109,6 +103,37 @@ func (t translator) messages(r Request) (all []message) {
 	}
 	mark(all[:lasting])
 	return all
+}
+
+// answered translates an answer with the results of its calls, which are in the messages after it.
+func (t translator) answered(m entry.PiAssistant, after []entry.PiMessage, used []bool) (all []message) {
+	blocks := t.answer(m)
+	if len(blocks) == 0 {
+		return nil
+	}
+	all = append(all, message{role: modelRole, blocks: blocks})
+	var seen []entry.PiBlock
+	for _, b := range blocks {
+		if b.Type == entry.PiCallBlock {
+			result, images := t.resultOf(b, after, used)
+			all = append(all, result)
+			seen = append(seen, images...)
+		}
+	}
+	if len(seen) > 0 { // after all results, because providers want these to follow their calls
+		all = append(all, message{role: userRole, blocks: seen})
+	}
+	return all
+}
+
+// orphan translates a result without its call.
+func orphan(m entry.PiToolResult) message {
+	text, err := json.Marshal(m.Text()) // a JSON string, so that no line of it looks like a user's text
+	if err != nil {
+		panic(err) // cannot happen for a string
+	}
+	about := entry.PiText(fmt.Sprintf("result of the tool %q: %s", m.ToolName, text))
+	return message{role: userRole, blocks: []entry.PiBlock{about}}
 }
 
 // mark marks the ends of the cached parts: the last message, and the last one before the last answers.
@@ -210,28 +235,11 @@ func (t translator) answer(a entry.PiAssistant) (blocks []entry.PiBlock) {
 	same := thoughtBy(a, t.endpoint, t.model)
 	says := false
 	for _, b := range a.Content {
-		switch b.Type {
-		case entry.PiTextBlock:
-			if strings.TrimSpace(b.Text) == "" {
-				continue
-			}
-			says = true
-		case entry.PiThinkingBlock:
-			if !whole || !same || !t.proves(b) {
-				continue
-			}
-		case entry.PiCallBlock:
-			if !whole {
-				continue
-			}
-			b.ID = sentID(b.ID)
-			if !strings.HasPrefix(strings.TrimSpace(string(b.Arguments)), "{") || !json.Valid(b.Arguments) {
-				b.Arguments = json.RawMessage("{}")
-			}
-			says = true
-		default:
+		b, kept := t.kept(b, whole, same)
+		if !kept {
 			continue
 		}
+		says = says || b.Type != entry.PiThinkingBlock
 		blocks = append(blocks, b)
 	}
 	if !says && t.endpoint.Dialect != Chat {
@@ -243,6 +251,24 @@ func (t translator) answer(a entry.PiAssistant) (blocks []entry.PiBlock) {
 		}
 	}
 	return blocks
+}
+
+// kept translates a block of an earlier answer, and reports whether it is sent again. whole reports whether the answer
+// ended well, and same whether it is of the same model.
+func (t translator) kept(b entry.PiBlock, whole, same bool) (entry.PiBlock, bool) {
+	switch b.Type {
+	case entry.PiTextBlock:
+		return b, strings.TrimSpace(b.Text) != ""
+	case entry.PiThinkingBlock:
+		return b, whole && same && t.proves(b)
+	case entry.PiCallBlock:
+		b.ID = sentID(b.ID)
+		if !strings.HasPrefix(strings.TrimSpace(string(b.Arguments)), "{") || !json.Valid(b.Arguments) {
+			b.Arguments = json.RawMessage("{}")
+		}
+		return b, whole
+	}
+	return b, false
 }
 
 // notInIDs are the characters that some provider refuses in the id of a call.

@@ -48,33 +48,41 @@ func responsesInput(p prompt) (input []any) {
 	for _, m := range p.messages {
 		switch m.role {
 		case userRole:
-			var parts []object
-			for _, b := range m.blocks {
-				if b.Type == entry.PiImageBlock {
-					parts = append(parts, object{"type": "input_image", "image_url": dataURL(b)})
-				} else {
-					parts = append(parts, object{"type": "input_text", "text": b.Text})
-				}
-			}
-			input = append(input, object{"role": "user", "content": parts})
+			input = append(input, object{"role": "user", "content": responsesParts(m.blocks)})
 		case toolRole:
 			input = append(input, object{"type": "function_call_output", "call_id": m.call, "output": m.text()})
 		case modelRole:
-			for _, b := range m.blocks {
-				switch b.Type {
-				case entry.PiTextBlock:
-					input = append(input, object{"role": "assistant", "content": b.Text})
-				case entry.PiCallBlock:
-					input = append(input, object{"type": "function_call", "call_id": b.ID, "name": b.Name, "arguments": string(b.Arguments)})
-				case entry.PiThinkingBlock:
-					if item, ok := readReasoning(b); ok {
-						input = append(input, item)
-					}
-				}
-			}
+			input = append(input, responsesAnswer(m.blocks)...)
 		}
 	}
 	return input
+}
+
+func responsesParts(blocks []entry.PiBlock) (parts []object) {
+	for _, b := range blocks {
+		if b.Type == entry.PiImageBlock {
+			parts = append(parts, object{"type": "input_image", "image_url": dataURL(b)})
+		} else {
+			parts = append(parts, object{"type": "input_text", "text": b.Text})
+		}
+	}
+	return parts
+}
+
+func responsesAnswer(blocks []entry.PiBlock) (items []any) {
+	for _, b := range blocks {
+		switch b.Type {
+		case entry.PiTextBlock:
+			items = append(items, object{"role": "assistant", "content": b.Text})
+		case entry.PiCallBlock:
+			items = append(items, object{"type": "function_call", "call_id": b.ID, "name": b.Name, "arguments": string(b.Arguments)})
+		case entry.PiThinkingBlock:
+			if item, ok := readReasoning(b); ok {
+				items = append(items, item)
+			}
+		}
+	}
+	return items
 }
 
 // responsesReader reads the events of a response, whose items have an index.
@@ -124,31 +132,41 @@ func (r *responsesReader) read(data []byte) (finish, error) {
 	case "response.function_call_arguments.delta":
 		return "", r.argue(key, e.Delta)
 	case "response.reasoning_summary_part.added":
-		if kind == "reasoning" {
-			return "", r.think(key, "\n")
-		}
+		return "", r.reason(key, kind, "\n")
 	case "response.reasoning_summary_text.delta":
-		if kind == "reasoning" {
-			return "", r.think(key, e.Delta)
-		}
+		return "", r.reason(key, kind, e.Delta)
 	case "response.output_item.done":
-		delete(r.kinds, e.Index)
-		switch {
-		case kind == "function_call" && e.Item.Type == kind:
-			r.hasCalls = true
-			return "", r.called(key, e.Item.Arguments)
-		case kind == "reasoning" && e.Item.Type == kind:
-			err := r.prove(key, e.Item.signature(), false)
-			r.thought(key)
-			return "", err
-		}
-		r.said(key)
+		return "", r.endItem(e, key, kind)
 	case "response.completed", "response.incomplete":
 		return r.finish(e.Response.Incomplete.Reason), nil
 	case "response.failed", "error":
 		return "", errReported
 	}
 	return "", nil
+}
+
+// reason adds to the thoughts of an item for reasoning.
+func (r *responsesReader) reason(key, kind, text string) error {
+	if kind != "reasoning" {
+		return nil
+	}
+	return r.think(key, text)
+}
+
+// endItem ends an item.
+func (r *responsesReader) endItem(e responsesEvent, key, kind string) error {
+	delete(r.kinds, e.Index)
+	switch {
+	case kind == "function_call" && e.Item.Type == kind:
+		r.hasCalls = true
+		return r.called(key, e.Item.Arguments)
+	case kind == "reasoning" && e.Item.Type == kind:
+		err := r.prove(key, e.Item.signature(), false)
+		r.thought(key)
+		return err
+	}
+	r.said(key)
+	return nil
 }
 
 func (r *responsesReader) finish(reason string) finish {

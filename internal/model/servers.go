@@ -50,11 +50,29 @@ func (h *Houses) SetEndpoint(ctx context.Context, scope db.Scope, s Server) (tri
 			return Tried{}, err
 		}
 	}
-	added, err := h.addedForPeople(ctx, scope)
+	from, key, err := h.keyFor(ctx, scope, &s)
 	if err != nil {
 		return Tried{}, err
 	}
-	from, key := s.Secret, s.Key
+	if tried, err = h.tryServer(ctx, scope, s, from, key); err != nil {
+		return Tried{}, err
+	}
+	if s.Key != "" {
+		return tried, h.secrets.SetChosen(ctx, scope, []byte(s.Key), func(tx pgx.Tx) (string, error) { return h.putTx(ctx, tx, scope.House, s) })
+	}
+	return tried, h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		_, err := h.putTx(ctx, tx, scope.House, s)
+		return err
+	})
+}
+
+// keyFor returns the key for a server, and the secret that has it unless it is given. It fills in the dialect.
+func (h *Houses) keyFor(ctx context.Context, scope db.Scope, s *Server) (from, key string, err error) {
+	added, err := h.addedForPeople(ctx, scope)
+	if err != nil {
+		return "", "", err
+	}
+	from, key = s.Secret, s.Key
 	for _, a := range added {
 		if a.Name == s.Name && a.BaseUrl == s.BaseURL {
 			s.Dialect = cmp.Or(s.Dialect, dialectWords[a.Dialect])
@@ -67,30 +85,26 @@ func (h *Houses) SetEndpoint(ctx context.Context, scope db.Scope, s Server) (tri
 	if from != "" {
 		values, err := h.secrets.Values(ctx, scope.House, from)
 		if err != nil {
-			return Tried{}, err
+			return "", "", err
 		}
 		key = values[from]
 	}
-	switch e := h.endpoint(query.ModelEndpoint{Name: s.Name, BaseUrl: s.BaseURL, Dialect: s.Dialect.Word()}, key); {
-	case s.Skip:
-		tried.Not = wanted
-	case from != "" && key == "":
-		tried.Not = "the house has no secret " + from + " yet"
-	default:
-		if err := e.Check(); err != nil { // the secret may not hold a key
-			return Tried{}, err
-		}
-		if tried, err = h.try(ctx, scope, "key", e); err != nil {
-			return Tried{}, err
-		}
+	return from, key, nil
+}
+
+// tryServer tries a server with the key of the secret from, or says why it does not.
+func (h *Houses) tryServer(ctx context.Context, scope db.Scope, s Server, from, key string) (Tried, error) {
+	if s.Skip {
+		return Tried{Not: wanted}, nil
 	}
-	if s.Key != "" {
-		return tried, h.secrets.SetChosen(ctx, scope, []byte(s.Key), func(tx pgx.Tx) (string, error) { return h.putTx(ctx, tx, scope.House, s) })
+	if from != "" && key == "" {
+		return Tried{Not: "the house has no secret " + from + " yet"}, nil
 	}
-	return tried, h.db.In(ctx, scope, func(tx pgx.Tx) error {
-		_, err := h.putTx(ctx, tx, scope.House, s)
-		return err
-	})
+	e := h.endpoint(query.ModelEndpoint{Name: s.Name, BaseUrl: s.BaseURL, Dialect: s.Dialect.Word()}, key)
+	if err := e.Check(); err != nil { // the secret may not hold a key
+		return Tried{}, err
+	}
+	return h.try(ctx, scope, "key", e)
 }
 
 // putTx writes a server, and returns the name of the secret with its key.
@@ -116,12 +130,8 @@ func (h *Houses) putTx(ctx context.Context, tx pgx.Tx, house string, s Server) (
 		s.Secret, made = old.SecretName, true
 	}
 	if s.Secret != old.SecretName {
-		// A member may have bound it before it was a key of models.
-		if bound, err := h.q.EnvironmentsThatBind(ctx, tx, house, s.Secret); err != nil {
+		if err := h.checkUnboundTx(ctx, tx, house, s.Secret); err != nil {
 			return "", err
-		} else if len(bound) > 0 {
-			return "", fault.Newf(fault.Precondition, "use another secret, or take it out of the environment first",
-				"the environment %s gives the secret %s to its commands, which could read the key", bound[0], s.Secret)
 		}
 	}
 	err = h.q.PutModelEndpoint(ctx, tx, query.PutModelEndpointParams{HouseID: house, Name: s.Name, BaseUrl: s.BaseURL, Dialect: s.Dialect.Word(), SecretName: s.Secret, KeyMade: made})
@@ -129,6 +139,17 @@ func (h *Houses) putTx(ctx context.Context, tx pgx.Tx, house string, s Server) (
 		err = h.dropTx(ctx, tx, old)
 	}
 	return s.Secret, err
+}
+
+// checkUnboundTx refuses a secret that an environment gives to its commands. A member may have bound it before it was a
+// key of models.
+func (h *Houses) checkUnboundTx(ctx context.Context, tx pgx.Tx, house, name string) error {
+	bound, err := h.q.EnvironmentsThatBind(ctx, tx, house, name)
+	if err != nil || len(bound) == 0 {
+		return err
+	}
+	return fault.Newf(fault.Precondition, "use another secret, or take it out of the environment first",
+		"the environment %s gives the secret %s to its commands, which could read the key", bound[0], name)
 }
 
 // DeleteEndpoint removes a server with models from the scope's house, and the secret that was created for it, unless

@@ -165,13 +165,7 @@ func (t *tries) take(scope db.Scope) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if len(t.who) >= maxTriers {
-		for who, l := range t.who {
-			if l.TokensAt(now) >= triesAtOnce {
-				delete(t.who, who)
-			}
-		}
-	}
+	t.forget(now)
 	if t.who == nil {
 		t.who = map[string]*rate.Limiter{}
 	}
@@ -193,6 +187,18 @@ func (t *tries) take(scope db.Scope) error {
 		t.who[who].AllowN(now, 1)
 	}
 	return nil
+}
+
+// forget removes those who may try as often as anybody, once there are many.
+func (t *tries) forget(now time.Time) {
+	if len(t.who) < maxTriers {
+		return
+	}
+	for who, l := range t.who {
+		if l.TokensAt(now) >= triesAtOnce {
+			delete(t.who, who)
+		}
+	}
 }
 
 func tooMany() error {

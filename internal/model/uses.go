@@ -33,22 +33,24 @@ func (i *Installation) SecretUses(ctx context.Context, tx pgx.Tx, house string) 
 			return nil, err
 		}
 	}
-	keyOf := func(ref string) string {
-		endpoint, _, _ := strings.Cut(ref, "/")
-		for _, e := range added {
-			if e.Name == endpoint {
-				return e.SecretName
-			}
-		}
-		return KeySecret(Provider(endpoint))
-	}
 	uses := map[string][]secret.Use{}
 	err = eachUse(ctx, tx, house, chosen, func(ref string, u secret.Use) {
-		if name := keyOf(ref); name != "" {
+		if name := keyOf(ref, added); name != "" {
 			uses[name] = append(uses[name], u)
 		}
 	})
 	return uses, err
+}
+
+// keyOf returns the secret with the key of a model, or "".
+func keyOf(ref string, added []query.ModelEndpoint) string {
+	endpoint, _, _ := strings.Cut(ref, "/")
+	for _, e := range added {
+		if e.Name == endpoint {
+			return e.SecretName
+		}
+	}
+	return KeySecret(Provider(endpoint))
 }
 
 // eachUse calls add with the ref of each model that a house uses. chosen is the house's default.

@@ -40,61 +40,74 @@ var unused = []string{"logprobs", "top_logprobs", "logprobsresult", "tools", "in
 
 func (w *walk) walk() error {
 	for w.at < len(w.data) {
-		var top *level
-		if n := len(w.stack); n > 0 {
-			top = &w.stack[n-1]
-		}
+		top := w.top()
+		var err error
 		switch c := w.data[w.at]; c {
 		case ' ', '\t', '\n', '\r', ',', ':':
 			w.at++
 		case '{', '[':
-			if err := w.value(top, c); err != nil {
-				return err
-			}
-			if len(w.stack) == maxLevels {
-				return outOfBounds("it sends an event of more than %d levels", maxLevels)
-			}
-			next := level{isArray: c == '['}
-			if top != nil {
-				next.free = top.free || w.dialect == Gemini && top.key == "args" || w.dialect == Messages && top.key == "input"
-				if next.isArray {
-					next.key = top.key
-				}
-			}
-			w.stack = append(w.stack, next)
-			w.at++
+			err = w.open(top, c)
 		case '}', ']':
 			w.stack = w.stack[:len(w.stack)-1]
 			w.at++
 		case '"':
-			text := w.string()
-			if top != nil && !top.isArray && w.isKey() {
-				if err := w.begin(top, text); err != nil {
-					return err
-				}
-				continue
-			}
-			if err := w.value(top, c); err != nil {
-				return err
-			}
-			w.text(top, text)
+			err = w.quoted(top)
 		case 't', 'f', 'n':
-			if err := w.value(top, c); err != nil {
-				return err
-			}
+			err = w.value(top, c)
 			w.at += 4
 			if c == 'f' {
 				w.at++
 			}
 		default:
-			if err := w.value(top, c); err != nil {
-				return err
-			}
-			if err := w.number(top); err != nil {
-				return err
+			if err = w.value(top, c); err == nil {
+				err = w.number(top)
 			}
 		}
+		if err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// top returns the innermost object or array, or nil.
+func (w *walk) top() *level {
+	if n := len(w.stack); n > 0 {
+		return &w.stack[n-1]
+	}
+	return nil
+}
+
+// open begins an object or an array.
+func (w *walk) open(top *level, c byte) error {
+	if err := w.value(top, c); err != nil {
+		return err
+	}
+	if len(w.stack) == maxLevels {
+		return outOfBounds("it sends an event of more than %d levels", maxLevels)
+	}
+	next := level{isArray: c == '['}
+	if top != nil {
+		next.free = top.free || w.dialect == Gemini && top.key == "args" || w.dialect == Messages && top.key == "input"
+		if next.isArray {
+			next.key = top.key
+		}
+	}
+	w.stack = append(w.stack, next)
+	w.at++
+	return nil
+}
+
+// quoted reads a key or a text.
+func (w *walk) quoted(top *level) error {
+	text := w.string()
+	if top != nil && !top.isArray && w.isKey() {
+		return w.begin(top, text)
+	}
+	if err := w.value(top, '"'); err != nil {
+		return err
+	}
+	w.text(top, text)
 	return nil
 }
 
