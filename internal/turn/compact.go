@@ -87,10 +87,9 @@ func (r *run) fit(ctx context.Context) error {
 		cut := t.cutAt(r.most() / 2)
 		read := 0
 		if t.reached {
-			read = t.read()
-		}
-		if read > 0 {
-			cut = min(cut, read)
+			if read = t.read(); read > 0 {
+				cut = min(cut, read)
+			}
 		}
 		if cut <= t.lead {
 			t.admit()
@@ -123,35 +122,9 @@ type summary struct {
 func (r *run) summarise(ctx context.Context, cut int) (s summary, at int, err error) {
 	t := &r.transcript
 	all := t.messages()
-	ask := func(at int) entry.PiUser {
-		begins := ""
-		for _, m := range t.part(t.entries[at : at+1]).messages() {
-			switch m := m.(type) {
-			case entry.PiUser:
-				begins = m.Text()
-			case entry.PiAssistant:
-				begins = m.Plain()
-			}
-		}
-		return note(fmt.Sprintf("the thread grows too long to be sent as a whole each time. Write a summary that takes the place of what was said before "+
-			"entry %d, which begins as quoted here. It is for all who go on in this thread. Say what was asked and by whom, what was decided, what was "+
-			"done and found (with exact names, paths, commands and figures), and what is still open; keep what an earlier summary has of that. Call no "+
-			"tool. Write only that.", t.entries[at].Seq), oneLine(begins, quoted))
-	}
-	// It continues the last request, so that most of it is read from the provider's cache.
-	request := r.request(all, ask(cut))
-	for request.Estimate() > r.budget() {
-		old := *t
-		old.entries = t.entries[:cut]
-		if request = r.request(old.messages(), ask(cut)); request.Estimate() <= r.budget() {
-			break
-		}
-		for cut = cut * 3 / 4; cut > t.lead && t.entries[cut].Type == (entry.PiToolResult{}).Type(); {
-			cut--
-		}
-		if cut <= t.lead {
-			return s, 0, errNoText
-		}
+	request, cut, err := r.askForSummary(all, cut)
+	if err != nil {
+		return s, 0, err
 	}
 	most := min(summaryTokens, r.most()/summaryShare)
 	request.MaxTokens = most + model.ThinkingRoom(request.Effort)
@@ -171,6 +144,45 @@ func (r *run) summarise(ctx context.Context, cut int) (s summary, at int, err er
 		return s, 0, errNoText
 	}
 	return s, cut, nil
+}
+
+// askForSummary returns the request for a summary of the entries before an index, or before an earlier one if these are
+// too many.
+func (r *run) askForSummary(all []entry.PiMessage, cut int) (request model.Request, at int, err error) {
+	t := &r.transcript
+	// It continues the last request, so that most of it is read from the provider's cache.
+	request = r.request(all, t.summaryOrder(cut))
+	for request.Estimate() > r.budget() {
+		old := *t
+		old.entries = t.entries[:cut]
+		if request = r.request(old.messages(), t.summaryOrder(cut)); request.Estimate() <= r.budget() {
+			break
+		}
+		for cut = cut * 3 / 4; cut > t.lead && t.entries[cut].Type == (entry.PiToolResult{}).Type(); {
+			cut--
+		}
+		if cut <= t.lead {
+			return request, 0, errNoText
+		}
+	}
+	return request, cut, nil
+}
+
+// summaryOrder tells the model to write a summary of the entries before an index.
+func (t *transcript) summaryOrder(at int) entry.PiUser {
+	begins := ""
+	for _, m := range t.part(t.entries[at : at+1]).messages() {
+		switch m := m.(type) {
+		case entry.PiUser:
+			begins = m.Text()
+		case entry.PiAssistant:
+			begins = m.Plain()
+		}
+	}
+	return note(fmt.Sprintf("the thread grows too long to be sent as a whole each time. Write a summary that takes the place of what was said before "+
+		"entry %d, which begins as quoted here. It is for all who go on in this thread. Say what was asked and by whom, what was decided, what was "+
+		"done and found (with exact names, paths, commands and figures), and what is still open; keep what an earlier summary has of that. Call no "+
+		"tool. Write only that.", t.entries[at].Seq), oneLine(begins, quoted))
 }
 
 // errNoText reports that a model wrote no text although it was asked for one.
@@ -224,38 +236,14 @@ func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool,
 	var drafts []entry.Draft
 	var deleted int64 // messages of the thread
 	if summarise {
-		if err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
-			deleted, err = entrystate.DeletedTx(ctx, tx, r.turn.House, r.turn.Thread)
-			return err
-		}); err != nil {
-			return false, err
-		}
-		// This comes after the count, so that a deletion is either in the states or changes the count.
-		if t.states, err = entrystate.Of(ctx, r.db, r.ref, t.entries); err != nil {
-			return false, err
-		}
-		written, at, err := r.summarise(ctx, cut)
-		switch {
-		case err == nil:
-			cut, m.begins = at, t.entries[at].Seq
-			m.summary, m.model, m.by = written.text, written.model, r.turn.Bot
-			drafts = append(drafts, written.draft)
-		case unsummarised(err):
-			summarise = false
-		default:
+		if cut, deleted, drafts, err = r.condense(ctx, cut, &m); err != nil {
 			return false, err
 		}
 	}
-	if !summarise {
-		m.begins = t.entries[cut].Seq
-		left := span{From: max(t.memory.begins, 1), To: m.begins - 1}
-		if left.Since, err = r.timeOf(ctx, left.From); err == nil {
-			left.Until, err = r.timeOf(ctx, left.To)
-		}
-		if err != nil {
+	if len(drafts) == 0 {
+		if err := r.leaveOut(ctx, &m, t.entries[cut].Seq); err != nil {
 			return false, err
 		}
-		m.leaveOut(left)
 	}
 	stored, err = r.storeMemory(ctx, m, tail, deleted, drafts)
 	if err != nil || !stored && r.turn.Steps == 0 {
@@ -265,6 +253,46 @@ func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool,
 	t.memory, t.reached = m, true
 	t.cutTo(cut)
 	return stored, nil
+}
+
+// condense sets a memory's summary to one of the entries before an index. The memory begins at the index at, and drafts
+// has the summary's entry; there is none if the model cannot write a summary. deleted is the number of the thread's
+// deleted messages before the summary was written.
+func (r *run) condense(ctx context.Context, cut int, m *memory) (at int, deleted int64, drafts []entry.Draft, err error) {
+	t := &r.transcript
+	if err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+		deleted, err = entrystate.DeletedTx(ctx, tx, r.turn.House, r.turn.Thread)
+		return err
+	}); err != nil {
+		return 0, 0, nil, err
+	}
+	// This comes after the count, so that a deletion is either in the states or changes the count.
+	if t.states, err = entrystate.Of(ctx, r.db, r.ref, t.entries); err != nil {
+		return 0, 0, nil, err
+	}
+	written, at, err := r.summarise(ctx, cut)
+	if unsummarised(err) {
+		return cut, deleted, nil, nil
+	} else if err != nil {
+		return 0, 0, nil, err
+	}
+	m.begins = t.entries[at].Seq
+	m.summary, m.model, m.by = written.text, written.model, r.turn.Bot
+	return at, deleted, []entry.Draft{written.draft}, nil
+}
+
+// leaveOut makes a memory begin at a position, without a summary of what it leaves out.
+func (r *run) leaveOut(ctx context.Context, m *memory, begins int64) (err error) {
+	left := span{From: max(m.begins, 1), To: begins - 1}
+	m.begins = begins
+	if left.Since, err = r.timeOf(ctx, left.From); err == nil {
+		left.Until, err = r.timeOf(ctx, left.To)
+	}
+	if err != nil {
+		return err
+	}
+	m.leaveOut(left)
+	return nil
 }
 
 // storeMemory stores a thread's memory, and appends the entries that report it. tail is the position up to which the memory

@@ -45,22 +45,24 @@ func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut 
 		if err := r.appendTx(ctx, tx, draft); err != nil {
 			return err
 		}
-		if len(unread) == 0 {
-			return nil
-		}
-		next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Tools: ended.Tools, Chain: ended.Chain, Root: ended.Root}
-		for _, u := range unread {
-			next.Entry, next.Seq, next.Think = u.Entry, u.Seq, u.Think
-			t, outcome, err := RequestTx(ctx, tx, r.log, r.ref, next)
-			if err == nil && outcome == Began {
-				err = r.Queue(ctx, tx, t)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		return r.askAgainTx(ctx, tx, ended, unread)
 	})
+}
+
+// askAgainTx requests a turn for the entries that a turn passes on when it ends.
+func (r *run) askAgainTx(ctx context.Context, tx pgx.Tx, ended Turn, unread []Question) error {
+	next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Tools: ended.Tools, Chain: ended.Chain, Root: ended.Root}
+	for _, u := range unread {
+		next.Entry, next.Seq, next.Think = u.Entry, u.Seq, u.Think
+		t, outcome, err := RequestTx(ctx, tx, r.log, r.ref, next)
+		if err == nil && outcome == Began {
+			err = r.Queue(ctx, tx, t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stillAskTx returns the entries that ask for another turn after the answer.

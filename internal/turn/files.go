@@ -53,31 +53,7 @@ func (t *transcript) withFiles(m entry.PiUser, files []entry.Attachment) entry.P
 	}
 	m.Content = slices.Clone(m.Content)
 	for _, f := range files {
-		about := fmt.Sprintf("“%s”, %s, artifact %s", Name(f.Title()), entry.FileSize(f.Size), Name(f.ArtifactID))
-		var more []entry.PiBlock
-		switch {
-		case f.IsImage() && t.sight.images == 0:
-			about = "an image is attached, which this model cannot see: " + about
-		case f.IsImage():
-			about = "an image is attached: " + about
-			w, h := picture.Fits(f.Width, f.Height)
-			if w != f.Width || h != f.Height {
-				about += fmt.Sprintf("; it has %d × %d pixels, and is shown with %d × %d", f.Width, f.Height, w, h)
-			}
-			more = append(more, entry.PiBlock{Type: entry.PiImageBlock, ArtifactID: f.ArtifactID, MIMEType: f.MediaType, Width: w, Height: h})
-		case f.IsText():
-			about = "a file is attached: " + about
-			most := min(shownFile, shownFiles/texts)
-			if f.Size > most {
-				about += fmt.Sprintf("; its first %d bytes follow", most)
-				if t.sight.reads {
-					about += ", and " + entry.ReadArtifactTool + " reads the rest"
-				}
-			}
-			more = append(more, entry.PiBlock{Type: entry.PiTextBlock, ArtifactID: f.ArtifactID, Size: min(f.Size, most)})
-		default:
-			about = "a file is attached, which is not shown: " + about + ", " + Name(f.MediaType)
-		}
+		about, more := t.described(f, texts)
 		if t.sight.runs {
 			about += "; commands find it at " + f.InSandbox()
 			if f.Size > entry.AtOnce {
@@ -87,6 +63,35 @@ func (t *transcript) withFiles(m entry.PiUser, files []entry.Attachment) entry.P
 		m.Content = append(append(m.Content, entry.PiText(note(about).Text())), more...)
 	}
 	return m
+}
+
+// described describes a file, and returns what the model sees of it. texts is the number of texts that share the room.
+func (t *transcript) described(f entry.Attachment, texts int64) (about string, more []entry.PiBlock) {
+	about = fmt.Sprintf("“%s”, %s, artifact %s", Name(f.Title()), entry.FileSize(f.Size), Name(f.ArtifactID))
+	switch {
+	case f.IsImage() && t.sight.images == 0:
+		about = "an image is attached, which this model cannot see: " + about
+	case f.IsImage():
+		about = "an image is attached: " + about
+		w, h := picture.Fits(f.Width, f.Height)
+		if w != f.Width || h != f.Height {
+			about += fmt.Sprintf("; it has %d × %d pixels, and is shown with %d × %d", f.Width, f.Height, w, h)
+		}
+		more = append(more, entry.PiBlock{Type: entry.PiImageBlock, ArtifactID: f.ArtifactID, MIMEType: f.MediaType, Width: w, Height: h})
+	case f.IsText():
+		about = "a file is attached: " + about
+		most := min(shownFile, shownFiles/texts)
+		if f.Size > most {
+			about += fmt.Sprintf("; its first %d bytes follow", most)
+			if t.sight.reads {
+				about += ", and " + entry.ReadArtifactTool + " reads the rest"
+			}
+		}
+		more = append(more, entry.PiBlock{Type: entry.PiTextBlock, ArtifactID: f.ArtifactID, Size: min(f.Size, most)})
+	default:
+		about = "a file is attached, which is not shown: " + about + ", " + Name(f.MediaType)
+	}
+	return about, more
 }
 
 // seen returns the blocks of a tool's result, and replaces those that the model cannot see.
@@ -216,18 +221,10 @@ func (r *run) load(ctx context.Context, id string, list []entry.PiMessage) (byte
 		if b.Type == entry.PiImageBlock && !sees {
 			return entry.PiText(note("this model cannot see the image").Text())
 		}
-		var failed error
-		if b.Type == entry.PiImageBlock {
-			var image picture.Image
-			if image, failed = r.Files.Image(ctx, r.scope(), b.ArtifactID); failed == nil {
-				bytes += int64(len(image.Data))
-				return entry.PiBlock{Type: entry.PiImageBlock, Data: base64.StdEncoding.EncodeToString(image.Data), MIMEType: image.Type, Width: image.Width, Height: image.Height}
-			}
-		} else {
-			var text string
-			if text, failed = r.Files.Text(ctx, r.scope(), b.ArtifactID, b.Size); failed == nil {
-				return entry.PiText(Quote(r.redactor.String(text)))
-			}
+		loaded, size, failed := r.loadOne(ctx, b)
+		if failed == nil {
+			bytes += size
+			return loaded
 		}
 		if ctx.Err() != nil {
 			err = ctx.Err()
@@ -236,6 +233,22 @@ func (r *run) load(ctx context.Context, id string, list []entry.PiMessage) (byte
 		return entry.PiText(note(r.unread(ctx, b, failed)).Text())
 	})
 	return bytes, err
+}
+
+// loadOne reads a file. size is that of an image.
+func (r *run) loadOne(ctx context.Context, b entry.PiBlock) (loaded entry.PiBlock, size int64, err error) {
+	if b.Type != entry.PiImageBlock {
+		text, err := r.Files.Text(ctx, r.scope(), b.ArtifactID, b.Size)
+		if err != nil {
+			return b, 0, err
+		}
+		return entry.PiText(Quote(r.redactor.String(text))), 0, nil
+	}
+	image, err := r.Files.Image(ctx, r.scope(), b.ArtifactID)
+	if err != nil {
+		return b, 0, err
+	}
+	return entry.PiBlock{Type: entry.PiImageBlock, Data: base64.StdEncoding.EncodeToString(image.Data), MIMEType: image.Type, Width: image.Width, Height: image.Height}, int64(len(image.Data)), nil
 }
 
 // unread returns why a file is not shown.

@@ -41,63 +41,93 @@ func (e *NotDueError) Error() string {
 // gate decides whether a delayed turn begins: when an ambient turn is due, it asks a small model of the bot's provider
 // whether the bot has something to say. Other turns begin when they are due.
 func (r *run) gate(ctx context.Context, house, id string) (begins bool, err error) {
+	if begins, due, err := r.look(ctx, house, id); !due {
+		return begins, err
+	}
+	var d decision
+	switch {
+	case r.turn.StoppedBy != "":
+		d = decision{reason: "stopped", explanation: "it was stopped before it began"}
+	case r.turn.Reason != Ambient:
+		d.begins = true
+	default:
+		if err := r.try(ctx); errors.Is(err, pgx.ErrNoRows) {
+			return r.gate(ctx, house, id)
+		} else if err != nil {
+			return false, err
+		}
+		if d, err = r.weigh(ctx); err != nil {
+			return false, err
+		}
+	}
+	err = r.db.In(ctx, r.scope(), func(tx pgx.Tx) error { return r.decideTx(ctx, tx, d) })
+	if errors.Is(err, pgx.ErrNoRows) {
+		// Since then, somebody mentioned the bot or spoke again, or another server decided.
+		return r.gate(ctx, house, id)
+	}
+	return d.begins, err
+}
+
+// decision is what the gate decides, with the reason if the turn does not begin.
+type decision struct {
+	begins              bool
+	reason, explanation string
+}
+
+// look reads the turn. due reports that it is delayed and its time has come. Otherwise, begins and err are the gate's.
+func (r *run) look(ctx context.Context, house, id string) (begins, due bool, err error) {
 	err = r.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) (err error) {
 		r.turn, err = GetTx(ctx, tx, id)
 		return err
 	})
 	switch {
 	case fault.CodeOf(err) == fault.NotFound:
-		return false, nil // it was deleted with its thread
+		return false, false, nil // it was deleted with its thread
 	case err != nil:
-		return false, err
+		return false, false, err
 	case r.turn.Status == Running && time.Now().Before(r.turn.Due) && r.turn.StoppedBy == "":
-		return false, &WaitError{r.turn.Due}
+		return false, false, &WaitError{r.turn.Due}
 	case r.turn.Status != Delayed:
-		return true, nil
+		return true, false, nil
 	case time.Now().Before(r.turn.Due) && r.turn.StoppedBy == "":
-		return false, &NotDueError{r.turn.Due}
+		return false, false, &NotDueError{r.turn.Due}
 	}
-	reason, explanation := "gate", "it had nothing to add"
-	if r.turn.StoppedBy != "" {
-		reason, explanation = "stopped", "it was stopped before it began"
-	} else if r.turn.Reason != Ambient {
-		begins = true
-	} else if err = r.try(ctx); errors.Is(err, pgx.ErrNoRows) {
-		return r.gate(ctx, house, id)
-	} else if err != nil {
-		return false, err
-	} else if begins, err = r.relevant(ctx); err != nil {
-		failed, isModel := errors.AsType[*model.Error](err)
-		passes := isModel && failed.Passing()
-		switch again := r.turn.Attempts < maxGateAttempts; {
-		case ctx.Err() != nil, again && !passes && !fixable(err):
-			return false, err
-		case again && passes:
-			return false, &NotDueError{r.turn.Due}
-		}
-		r.Logger.WarnContext(ctx, "it cannot be decided whether a bot that listens has something to say", "turn", r.turn.ID, "error", fault.From(err).Detail())
-		reason, explanation = "gate_failed", "arbe could not find out whether it had something to say: "+fault.From(err).Message
+	return false, true, nil
+}
+
+// weigh decides by what the model says. If the model cannot be asked, and that does not pass, the turn does not begin.
+func (r *run) weigh(ctx context.Context) (decision, error) {
+	begins, err := r.relevant(ctx)
+	if err == nil {
+		return decision{begins, "gate", "it had nothing to add"}, nil
 	}
-	err = r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
-		status := Skipped
-		if begins {
-			status = Queued
-		}
-		if _, err := queries.DecideTurn(ctx, tx, string(status), r.turn.ID, &r.turn.Due); err != nil {
-			return err
-		}
-		if begins {
-			return r.turn.startTx(ctx, tx, r.log, r.ref, r.turn.Entry, r.turn.Reason, r.turn.Policy)
-		}
-		skipped := entry.Skipped{AgentID: r.turn.Bot, EntryID: r.turn.Entry, Reason: reason, Explanation: explanation, PolicyID: r.turn.Policy}
-		_, err := r.log.AppendTx(ctx, tx, r.ref, entry.NewDraft(r.turn.endID(), "", skipped))
+	failed, isModel := errors.AsType[*model.Error](err)
+	passes := isModel && failed.Passing()
+	switch again := r.turn.Attempts < maxGateAttempts; {
+	case ctx.Err() != nil, again && !passes && !fixable(err):
+		return decision{}, err
+	case again && passes:
+		return decision{}, &NotDueError{r.turn.Due}
+	}
+	r.Logger.WarnContext(ctx, "it cannot be decided whether a bot that listens has something to say", "turn", r.turn.ID, "error", fault.From(err).Detail())
+	return decision{begins, "gate_failed", "arbe could not find out whether it had something to say: " + fault.From(err).Message}, nil
+}
+
+// decideTx writes a decision.
+func (r *run) decideTx(ctx context.Context, tx pgx.Tx, d decision) error {
+	status := Skipped
+	if d.begins {
+		status = Queued
+	}
+	if _, err := queries.DecideTurn(ctx, tx, string(status), r.turn.ID, &r.turn.Due); err != nil {
 		return err
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		// Since then, somebody mentioned the bot or spoke again, or another server decided.
-		return r.gate(ctx, house, id)
 	}
-	return begins, err
+	if d.begins {
+		return r.turn.startTx(ctx, tx, r.log, r.ref, r.turn.Entry, r.turn.Reason, r.turn.Policy)
+	}
+	skipped := entry.Skipped{AgentID: r.turn.Bot, EntryID: r.turn.Entry, Reason: d.reason, Explanation: d.explanation, PolicyID: r.turn.Policy}
+	_, err := r.log.AppendTx(ctx, tx, r.ref, entry.NewDraft(r.turn.endID(), "", skipped))
+	return err
 }
 
 // try counts another attempt to decide. The number is stored in the row, because an attempt may kill its server.
@@ -133,14 +163,8 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 	if _, err := r.prepare(ctx); err != nil {
 		return false, err
 	}
-	list, err := r.meters(ctx)
-	if err != nil {
+	if err := r.withinDay(ctx); err != nil {
 		return false, err
-	}
-	for _, m := range list {
-		if m.daily() && m.used >= m.max {
-			return false, fault.New(fault.Exhausted, m.words, m.next).WithReason(fault.BudgetSpent)
-		}
 	}
 	r.transcript = transcript{bot: r.turn.Bot, turn: r.turn.ID, people: map[string]Person{}}
 	if err := r.transcript.load(ctx, r.log, r.ref, 1, 2*gateTokens); err != nil {
@@ -150,11 +174,7 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 	if err := r.introduce(ctx); err != nil {
 		return false, err
 	}
-	ask := "nobody asked you. Is there something that you should say now, because it helps them and nobody has said it? "
-	if listens := r.bot.Listens[r.turn.Policy]; listens != "" {
-		ask += "You speak here only about this: " + oneLine(listens, len(listens)) + ". "
-	}
-	request := r.request(r.transcript.messages(), note(ask+"Call no tool. Answer with yes or no."))
+	request := r.request(r.transcript.messages(), note(r.gateQuestion()))
 	request.MaxTokens, request.Effort = gateAnswer, entry.EffortLow
 	asked := r.gateModel()
 	id := entry.TurnPrefix + r.turn.ID + ".gate" + strconv.FormatInt(r.turn.Due.UnixMilli(), 36)
@@ -168,6 +188,29 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 		err = nil // it wants to call a tool, and says nothing
 	}
 	return err == nil && strings.HasPrefix(word, "yes"), err
+}
+
+// withinDay returns an error if a limit of a day is reached.
+func (r *run) withinDay(ctx context.Context) error {
+	list, err := r.meters(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range list {
+		if m.daily() && m.used >= m.max {
+			return fault.New(fault.Exhausted, m.words, m.next).WithReason(fault.BudgetSpent)
+		}
+	}
+	return nil
+}
+
+// gateQuestion asks the model whether the bot has something to say.
+func (r *run) gateQuestion() string {
+	ask := "nobody asked you. Is there something that you should say now, because it helps them and nobody has said it? "
+	if listens := r.bot.Listens[r.turn.Policy]; listens != "" {
+		ask += "You speak here only about this: " + oneLine(listens, len(listens)) + ". "
+	}
+	return ask + "Call no tool. Answer with yes or no."
 }
 
 // glance keeps the last entries: at least so many tokens of them, and at most twice as many. It begins at the possible

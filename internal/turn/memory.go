@@ -43,27 +43,7 @@ func (m *memory) leaveOut(s span) {
 func (r *run) recall(ctx context.Context) error {
 	t := &r.transcript
 	t.reads = slices.ContainsFunc(r.tools, func(t Tool) bool { return t.Name == entry.ReadThreadTool })
-	tokens := r.most()
-	err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
-		row, err := queries.ThreadSummary(ctx, tx, r.turn.House, r.turn.Thread)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return err
-		}
-		t.memory = memory{begins: row.Begins, summary: row.Summary, model: row.Model, by: db.Zero(row.AgentID)}
-		if row.Depth == 0 {
-			t.memory.version = int(row.Version)
-		}
-		if len(row.Unread) > 0 {
-			if err := json.Unmarshal(row.Unread, &t.memory.unread); err != nil {
-				return err
-			}
-		}
-		had, err := queries.HadTurns(ctx, tx, r.turn.House, r.turn.Thread, r.turn.ID)
-		if err == nil && had { // a summary may replace these entries
-			tokens = r.budget()
-		}
-		return err
-	})
+	tokens, err := r.readMemory(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,6 +69,33 @@ func (r *run) recall(ctx context.Context) error {
 		t.admit()
 	}
 	return nil
+}
+
+// readMemory reads the thread's memory, and returns for how many tokens entries are read after it.
+func (r *run) readMemory(ctx context.Context) (tokens int64, err error) {
+	t := &r.transcript
+	tokens = r.most()
+	err = r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+		row, err := queries.ThreadSummary(ctx, tx, r.turn.House, r.turn.Thread)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		t.memory = memory{begins: row.Begins, summary: row.Summary, model: row.Model, by: db.Zero(row.AgentID)}
+		if row.Depth == 0 {
+			t.memory.version = int(row.Version)
+		}
+		if len(row.Unread) > 0 {
+			if err := json.Unmarshal(row.Unread, &t.memory.unread); err != nil {
+				return err
+			}
+		}
+		had, err := queries.HadTurns(ctx, tx, r.turn.House, r.turn.Thread, r.turn.ID)
+		if err == nil && had { // a summary may replace these entries
+			tokens = r.budget()
+		}
+		return err
+	})
+	return tokens, err
 }
 
 // follow reads the entries written since, and the present states of all.

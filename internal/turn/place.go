@@ -47,15 +47,7 @@ func (p surroundings) text(sandbox bool) string {
 		}
 		b.WriteByte('\n')
 	}
-	var people, bots []string
-	for _, m := range p.Members[:min(len(p.Members), MaxMembers)] {
-		switch {
-		case !m.Bot:
-			people = append(people, "“"+Name(m.Name)+"”")
-		case m.Handle != "":
-			bots = append(bots, fmt.Sprintf("“%s” (@%s)", Name(m.Name), Name(m.Handle)))
-		}
-	}
+	people, bots := p.names()
 	if len(people) > 0 {
 		b.WriteString("- People: " + strings.Join(people, ", ") + ".\n")
 	}
@@ -69,6 +61,19 @@ func (p surroundings) text(sandbox bool) string {
 		b.WriteString(p.Environment.text())
 	}
 	return b.String()
+}
+
+// names returns the members as the system prompt names them.
+func (p surroundings) names() (people, bots []string) {
+	for _, m := range p.Members[:min(len(p.Members), MaxMembers)] {
+		switch {
+		case !m.Bot:
+			people = append(people, "“"+Name(m.Name)+"”")
+		case m.Handle != "":
+			bots = append(bots, fmt.Sprintf("“%s” (@%s)", Name(m.Name), Name(m.Handle)))
+		}
+	}
+	return people, bots
 }
 
 func (e *Environment) text() string {
@@ -91,11 +96,7 @@ func (e *Environment) text() string {
 	if e.CommandTime > 0 {
 		fmt.Fprintf(&b, " A command may take %s.", e.CommandTime)
 	}
-	if e.Offline {
-		b.WriteString(" The sandbox has no network but loopback, so nothing can be downloaded in it.")
-	} else {
-		fmt.Fprintf(&b, " By TCP, the sandbox reaches %s, and no private address. Every other connection is refused; if you need another host, say so, and a person can allow it.", cmp.Or(e.Reaches, "a network"))
-	}
+	b.WriteString(e.network())
 	b.WriteByte('\n')
 	if len(e.Secrets) > 0 {
 		b.WriteString("- Commands have secrets in these environment variables, whose values nobody sees: " + variables(e.Secrets) + ".\n")
@@ -104,6 +105,14 @@ func (e *Environment) text() string {
 		b.WriteString("- Commands have secrets in files, whose contents nobody sees. These environment variables have their paths: " + variables(e.SecretFiles) + ".\n")
 	}
 	return b.String()
+}
+
+// network describes what the sandbox reaches.
+func (e *Environment) network() string {
+	if e.Offline {
+		return " The sandbox has no network but loopback, so nothing can be downloaded in it."
+	}
+	return fmt.Sprintf(" By TCP, the sandbox reaches %s, and no private address. Every other connection is refused; if you need another host, say so, and a person can allow it.", cmp.Or(e.Reaches, "a network"))
 }
 
 // variables lists environment variables.

@@ -74,15 +74,7 @@ func (r *run) prepare(ctx context.Context) (reason string, err error) {
 	if err := r.locate(ctx); err != nil {
 		return "setting", err
 	}
-	r.bot.Model, r.bot.Think = cmp.Or(r.surroundings.Setting.Model, r.bot.Model), cmp.Or(r.surroundings.Setting.Think, r.bot.Think)
-	if r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), cmp.Or(r.turn.Fallback, r.bot.Model)); r.turn.Fallback != "" && err != nil && fixable(err) {
-		r.turn.Fallback = "" // the house may no longer use it
-		r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), r.bot.Model)
-	}
-	if err != nil {
-		if fault.CodeOf(err) == fault.NotFound {
-			err = fault.New(fault.Precondition, fault.From(err).Message, fault.From(err).Next)
-		}
+	if err := r.choose(ctx); err != nil {
 		return "no_model", err
 	}
 	r.receive()
@@ -91,4 +83,17 @@ func (r *run) prepare(ctx context.Context) (reason string, err error) {
 		r.window = min(r.window, r.largest)
 	}
 	return "", nil
+}
+
+// choose finds the model that the bot uses in this thread.
+func (r *run) choose(ctx context.Context) (err error) {
+	r.bot.Model, r.bot.Think = cmp.Or(r.surroundings.Setting.Model, r.bot.Model), cmp.Or(r.surroundings.Setting.Think, r.bot.Think)
+	if r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), cmp.Or(r.turn.Fallback, r.bot.Model)); r.turn.Fallback != "" && err != nil && fixable(err) {
+		r.turn.Fallback = "" // the house may no longer use it
+		r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), r.bot.Model)
+	}
+	if fault.CodeOf(err) == fault.NotFound {
+		err = fault.New(fault.Precondition, fault.From(err).Message, fault.From(err).Next)
+	}
+	return err
 }

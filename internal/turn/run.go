@@ -49,6 +49,11 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 			err = r.stop(lasting, nil)
 		}
 	}
+	return r.settle(ctx, err)
+}
+
+// settle returns what [Runner.Run] returns when the work stopped with an error.
+func (r *run) settle(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, ErrAsking):
 		return err
@@ -108,33 +113,12 @@ func (r *run) survived(ctx context.Context) error {
 
 // work makes steps until the turn has ended.
 func (r *run) work(ctx context.Context) error {
-	if r.turn.Attempts-r.turn.Asks-r.turn.Waits > maxAttempts {
-		return r.fail(ctx, "attempts", fault.Newf(fault.Internal, "ask again; if it happens again, look into the server's log", "the bot began %d times without making progress", maxAttempts))
-	}
-	if r.turn.Deaths > maxDeaths {
-		return r.fail(ctx, "server_died", fault.Newf(fault.Internal, "ask again; if it happens again, use another model, and look into the server's log", "%d servers ended while the bot worked on this step", maxDeaths))
+	if reason, err := r.worn(); err != nil {
+		return r.fail(ctx, reason, err)
 	}
 	r.transcript = transcript{bot: r.turn.Bot, turn: r.turn.ID, people: map[string]Person{}}
 	for first := true; ; first = false {
-		if !first { // at first, the row was just read
-			if err := r.reload(ctx); err != nil {
-				return err
-			}
-		}
-		if r.turn.StoppedBy != "" {
-			return r.stop(ctx, nil)
-		}
-		if reason, err := r.prepare(ctx); err != nil {
-			return r.failOrReturn(ctx, reason, err)
-		}
-		r.transcript.sight = r.sight() // the model may have changed
-		var err error
-		if first {
-			err = r.recall(ctx)
-		} else {
-			err = r.follow(ctx)
-		}
-		if err != nil {
+		if ended, err := r.catchUp(ctx, first); ended || err != nil {
 			return err
 		}
 		if calls := r.transcript.pending(r.turn); len(calls) > 0 {
@@ -144,15 +128,8 @@ func (r *run) work(ctx context.Context) error {
 				continue
 			}
 		}
-		if reached, err := r.limited(ctx); err != nil {
+		if ended, err := r.checkLimits(ctx); ended || err != nil {
 			return err
-		} else if reached != nil && reached.name == "turn_minutes" {
-			return r.timeUp(ctx, nil)
-		} else if reached != nil {
-			return r.end(ctx, Limited, reached.ended(), nil)
-		}
-		if r.loops() {
-			return r.fail(ctx, "loop", fault.New(fault.Exhausted, "the bot repeats the same calls without making progress", "say what it should do differently"))
 		}
 		timed, stop := r.timed(ctx)
 		ended, err := r.step(timed)
@@ -165,6 +142,54 @@ func (r *run) work(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// worn returns an error if the turn began too often without making progress, with the word for it.
+func (r *run) worn() (reason string, err error) {
+	if r.turn.Attempts-r.turn.Asks-r.turn.Waits > maxAttempts {
+		return "attempts", fault.Newf(fault.Internal, "ask again; if it happens again, look into the server's log", "the bot began %d times without making progress", maxAttempts)
+	}
+	if r.turn.Deaths > maxDeaths {
+		return "server_died", fault.Newf(fault.Internal, "ask again; if it happens again, use another model, and look into the server's log", "%d servers ended while the bot worked on this step", maxDeaths)
+	}
+	return "", nil
+}
+
+// catchUp reads what the next step needs: the turn, the bot's settings, and the thread. ended reports that the turn has
+// ended.
+func (r *run) catchUp(ctx context.Context, first bool) (ended bool, err error) {
+	if !first { // at first, the row was just read
+		if err := r.reload(ctx); err != nil {
+			return false, err
+		}
+	}
+	if r.turn.StoppedBy != "" {
+		return true, r.stop(ctx, nil)
+	}
+	if reason, err := r.prepare(ctx); err != nil {
+		return true, r.failOrReturn(ctx, reason, err)
+	}
+	r.transcript.sight = r.sight() // the model may have changed
+	if first {
+		return false, r.recall(ctx)
+	}
+	return false, r.follow(ctx)
+}
+
+// checkLimits ends the turn if it has reached a limit, or repeats itself.
+func (r *run) checkLimits(ctx context.Context) (ended bool, err error) {
+	reached, err := r.limited(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case reached != nil && reached.name == "turn_minutes":
+		return true, r.timeUp(ctx, nil)
+	case reached != nil:
+		return true, r.end(ctx, Limited, reached.ended(), nil)
+	case r.loops():
+		return true, r.fail(ctx, "loop", fault.New(fault.Exhausted, "the bot repeats the same calls without making progress", "say what it should do differently"))
+	}
+	return false, nil
 }
 
 // workOnCalls runs calls of tools, and parks the turn if one of them asks a person. timeUp reports that the turn's time ended
@@ -229,11 +254,7 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 	}
 	silent := false
 	for compactions := 0; ; {
-		var once []entry.PiMessage
-		if silent {
-			once = append(once, note("you gave no answer. Say now what came of it."))
-		}
-		request := r.request(r.transcript.messages(), once...)
+		request := r.stepRequest(silent)
 		if r.long(request) && compactions < compactRetries {
 			compactions++
 			err := r.compact(ctx)
@@ -245,14 +266,8 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 			}
 		}
 		answer, alive, err := r.publish(ctx, request)
-		if spent, ok := errors.AsType[*spentError](err); ok && r.turn.Fallback != "" {
-			return r.wait(ctx, unanswered{kind: spent.name, brief: spent.words, lasting: true, err: spent}, alive)
-		} else if ok {
-			return true, r.end(ctx, Limited, spent.ended(), nil)
-		}
 		leaks := r.redact(&answer)
 		answer.Message.Turn = r.turn.ID
-		failed, isModel := errors.AsType[*model.Error](err)
 		switch {
 		case err == nil && r.turn.Steps > 0 && !silent && answer.Message.StopReason == entry.PiStopped && r.text(answer) == "":
 			silent = true // some models end without a text after tool calls
@@ -260,29 +275,66 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 				return false, err
 			}
 		case err == nil:
-			if ended, err = r.commit(ctx, answer, leaks); errors.Is(err, ErrOvertaken) {
-				err = cmp.Or(r.countLost(ctx, answer), err)
-			}
-			return ended, err
-		case ctx.Err() != nil:
-			return true, r.interrupted(ctx, answer)
-		case isModel && failed.Kind == model.Overflow && compactions < compactRetries:
+			return r.commitOnce(ctx, answer, leaks)
+		case isOverflow(err) && ctx.Err() == nil && compactions < compactRetries:
 			compactions++
 			if shorter, ended, err := r.overflowed(ctx, request, answer); !shorter {
 				return ended, err
 			}
-		case isModel && (failed.Passing() || r.turn.Fallback != "" && failed.Kind != model.Refusal && failed.Kind != model.Overflow):
-			// The partial answer has no effect, because tools run only when an answer is complete.
-			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".cut"+entry.StepCall(r.turn.Attempts, r.calls), answer); err != nil {
-				return false, err
-			}
-			return r.wait(ctx, unansweredBy(failed), alive)
-		case isModel:
-			return true, r.end(ctx, Failed, failure(string(failed.Kind), err), &answer)
 		default:
-			return true, r.failOrReturn(ctx, "request", err)
+			return r.unanswered(ctx, answer, alive, err)
 		}
 	}
+}
+
+// stepRequest returns the request of a step. silent reports that the model gave no answer to the last one.
+func (r *run) stepRequest(silent bool) model.Request {
+	var once []entry.PiMessage
+	if silent {
+		once = append(once, note("you gave no answer. Say now what came of it."))
+	}
+	return r.request(r.transcript.messages(), once...)
+}
+
+func isOverflow(err error) bool {
+	failed, isModel := errors.AsType[*model.Error](err)
+	return isModel && failed.Kind == model.Overflow
+}
+
+// unanswered ends the turn, or waits, after a call without a complete answer.
+func (r *run) unanswered(ctx context.Context, answer model.Answer, alive time.Time, err error) (ended bool, _ error) {
+	spent, isSpent := errors.AsType[*spentError](err)
+	failed, isModel := errors.AsType[*model.Error](err)
+	switch {
+	case isSpent && r.turn.Fallback != "":
+		return r.wait(ctx, unanswered{kind: spent.name, brief: spent.words, lasting: true, err: spent}, alive)
+	case isSpent:
+		return true, r.end(ctx, Limited, spent.ended(), nil)
+	case ctx.Err() != nil:
+		return true, r.interrupted(ctx, answer)
+	case isModel && (failed.Passing() || r.turn.Fallback != "" && failed.Kind != model.Refusal && failed.Kind != model.Overflow):
+		return r.broken(ctx, answer, failed, alive)
+	case isModel:
+		return true, r.end(ctx, Failed, failure(string(failed.Kind), err), &answer)
+	}
+	return true, r.failOrReturn(ctx, "request", err)
+}
+
+// commitOnce commits an answer, or counts it if another server was faster.
+func (r *run) commitOnce(ctx context.Context, answer model.Answer, leaks []int) (ended bool, err error) {
+	if ended, err = r.commit(ctx, answer, leaks); errors.Is(err, ErrOvertaken) {
+		err = cmp.Or(r.countLost(ctx, answer), err)
+	}
+	return ended, err
+}
+
+// broken counts an answer that broke off, and waits.
+func (r *run) broken(ctx context.Context, answer model.Answer, failed *model.Error, alive time.Time) (ended bool, err error) {
+	// The partial answer has no effect, because tools run only when an answer is complete.
+	if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".cut"+entry.StepCall(r.turn.Attempts, r.calls), answer); err != nil {
+		return false, err
+	}
+	return r.wait(ctx, unansweredBy(failed), alive)
 }
 
 // publish sends a request, and publishes the answer while it grows. alive is the time of its last sign of life.
@@ -350,25 +402,7 @@ func (r *run) commit(ctx context.Context, answer model.Answer, leaks []int) (end
 		return true, r.end(ctx, Failed, failure("too_long", what), &answer)
 	}
 	if m.StopReason == entry.PiToolUse && calls > 0 {
-		err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
-			moved, err := queries.StepTurn(ctx, tx, r.turn.ID, int32(r.turn.Steps), int32(r.turn.Attempts))
-			if err != nil || moved == 0 {
-				return cmp.Or(err, ErrOvertaken)
-			}
-			if err := r.writeStep(ctx, tx, answer); err != nil {
-				return err
-			}
-			for _, n := range leaks { // in this transaction, so that no server runs them
-				if err := r.appendTx(ctx, tx, entry.NewDraft(r.turn.callID(r.turn.Steps+1, n), r.turn.Bot, r.refused(m.Calls()[n]))); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err == nil {
-			r.turn.Steps, r.turn.Attempts, r.turn.Deaths = r.turn.Steps+1, 0, 1
-		}
-		return false, err
+		return false, r.commitStep(ctx, answer, leaks)
 	}
 	text := r.text(answer)
 	if text == "" {
@@ -383,4 +417,28 @@ func (r *run) commit(ctx context.Context, answer model.Answer, leaks []int) (end
 		text, cut = entry.Clip(text, entry.MaxText-len("…")), true
 	}
 	return true, r.answer(ctx, answer, text, cut)
+}
+
+// commitStep writes an answer that calls tools.
+func (r *run) commitStep(ctx context.Context, answer model.Answer, leaks []int) error {
+	calls := answer.Message.Calls()
+	err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+		moved, err := queries.StepTurn(ctx, tx, r.turn.ID, int32(r.turn.Steps), int32(r.turn.Attempts))
+		if err != nil || moved == 0 {
+			return cmp.Or(err, ErrOvertaken)
+		}
+		if err := r.writeStep(ctx, tx, answer); err != nil {
+			return err
+		}
+		for _, n := range leaks { // in this transaction, so that no server runs them
+			if err := r.appendTx(ctx, tx, entry.NewDraft(r.turn.callID(r.turn.Steps+1, n), r.turn.Bot, r.refused(calls[n]))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		r.turn.Steps, r.turn.Attempts, r.turn.Deaths = r.turn.Steps+1, 0, 1
+	}
+	return err
 }

@@ -65,10 +65,16 @@ func (s Spender) metersTx(ctx context.Context, tx pgx.Tx) ([]meter, error) {
 	if s.Run == 0 {
 		return list, nil
 	}
+	run, err := s.runMeterTx(ctx, tx, l)
+	return append(list, run), err
+}
+
+// runMeterTx returns the limit of the spender's run.
+func (s Spender) runMeterTx(ctx context.Context, tx pgx.Tx, l Limits) (meter, error) {
 	run, err := queries.RunUsed(ctx, tx, s.House, s.Thread, s.Run)
-	return append(list, meter{"run_usd", dollars(run), dollars(l.RunMicros),
+	return meter{"run_usd", dollars(run), dollars(l.RunMicros),
 		fmt.Sprintf("a run of this bot may cost $%.2f, and that is spent", dollars(l.RunMicros)),
-		"continue the thread, which begins another run, or have an owner raise " + limitOfBot(s.Bot, "run_usd")}), err
+		"continue the thread, which begins another run, or have an owner raise " + limitOfBot(s.Bot, "run_usd")}, err
 }
 
 // raised returns twice a limit, in whole dollars, as an example of a higher one.

@@ -55,13 +55,11 @@ func (r *run) runCalls(ctx context.Context, calls []call) (asking bool, err erro
 	errs := make(chan error, len(calls))
 	for _, c := range calls {
 		group.Go(func() {
-			select {
-			case slots <- struct{}{}:
-				defer func() { <-slots }()
-			case <-ctx.Done():
-				errs <- ctx.Err()
+			if err := take(ctx, slots); err != nil {
+				errs <- err
 				return
 			}
+			defer func() { <-slots }()
 			if err := r.runCall(ctx, c, asked[r.turn.callID(c.step, c.n)]); errors.Is(err, ErrAsking) {
 				waits.Store(true)
 			} else if err != nil {
@@ -72,10 +70,18 @@ func (r *run) runCalls(ctx context.Context, calls []call) (asking bool, err erro
 	}
 	group.Wait()
 	close(errs)
-	for err := range errs { // the first is the cause
-		return false, err
+	err = <-errs // the first is the cause
+	return err == nil && waits.Load(), err
+}
+
+// take waits for a slot and takes it.
+func take(ctx context.Context, slots chan<- struct{}) error {
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return waits.Load(), nil
 }
 
 // runCall runs one call and writes its result. q is the approval that it asked for; nil if it asked for none. If people
@@ -98,15 +104,7 @@ func (r *run) runCall(ctx context.Context, c call, q *approval.Pending) error {
 	}
 	if err == nil {
 		call := Call{Scope: r.scope(), Thread: r.turn.Thread, Turn: r.turn.ID, ID: id, Arguments: arguments, Uninstructed: tool.Sandbox && !r.instructed.Load()}
-		got, err = r.call(ctx, tool, call)
-		// If the database was unavailable, nobody knows whether the tool had its effect. Repeating the call is harmless, but
-		// a model that sees a failure would make another call.
-		for pause := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && time.Since(began) < toolPatience; pause = min(2*pause, 2*time.Second) {
-			if !wait.For(ctx, pause) {
-				break
-			}
-			got, err = r.call(ctx, tool, call)
-		}
+		got, err = r.callPatiently(ctx, tool, call, began)
 	}
 	if _, elsewhere := errors.AsType[*ElsewhereError](err); elsewhere {
 		return err
@@ -114,18 +112,36 @@ func (r *run) runCall(ctx context.Context, c call, q *approval.Pending) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // the next server repeats the call, or the turn's end says that it was stopped
 	}
-	result := entry.PiToolResult{Turn: r.turn.ID, ToolCallID: c.ID, ToolName: c.Name, Timestamp: time.Now().UnixMilli(), DurationMS: time.Since(began).Milliseconds()}
+	_, err = r.log.Append(ctx, r.ref, entry.NewDraft(id, r.turn.Bot, r.resultOf(c, got, err, time.Since(began))))
+	return err
+}
+
+// callPatiently calls a tool, and calls it again while the database is unavailable, so that nobody knows whether the
+// tool had its effect. Repeating the call is harmless, but a model that sees a failure would make another call.
+func (r *run) callPatiently(ctx context.Context, tool Tool, call Call, began time.Time) (got Result, err error) {
+	got, err = r.call(ctx, tool, call)
+	for pause := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && time.Since(began) < toolPatience; pause = min(2*pause, 2*time.Second) {
+		if !wait.For(ctx, pause) {
+			break
+		}
+		got, err = r.call(ctx, tool, call)
+	}
+	return got, err
+}
+
+// resultOf returns the entry of a call's result.
+func (r *run) resultOf(c call, got Result, failed error, took time.Duration) entry.PiToolResult {
+	result := entry.PiToolResult{Turn: r.turn.ID, ToolCallID: c.ID, ToolName: c.Name, Timestamp: time.Now().UnixMilli(), DurationMS: took.Milliseconds()}
 	result.Details = r.details(got)
 	text := got.Text
-	if result.IsError = got.Failed || err != nil; err != nil {
-		text = strings.TrimSpace(text + "\n" + fault.From(err).Error())
+	if result.IsError = got.Failed || failed != nil; failed != nil {
+		text = strings.TrimSpace(text + "\n" + fault.From(failed).Error())
 	}
 	if text == "" {
 		text = "(nothing)"
 	}
 	result.Content = append([]entry.PiBlock{entry.PiText(middle(text, maxResult, ""))}, got.Images...)
-	_, err = r.log.Append(ctx, r.ref, entry.NewDraft(id, r.turn.Bot, result))
-	return err
+	return result
 }
 
 // details returns the details of a tool's result, with the instructions of the workspace if the model has not read

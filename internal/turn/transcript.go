@@ -185,16 +185,43 @@ func (m *messages) read(e entry.Entry, p entry.Payload) {
 			m.add(p)
 		}
 	case entry.PiToolResult:
-		if e.Author == m.bot {
-			m.toolResult(e, p)
-		}
+		m.toolResult(e, p)
 	case entry.Command:
-		if m.commands[e.ID] = e; !m.isOwn(e) {
-			m.add(note("“"+Name(m.person(e.Author).Name)+"” runs a command", entry.Clip(p.Line(), commandOutput)))
-			m.ran[e.ID] = len(m.list)
-		}
+		m.command(e, p)
 	case entry.CommandResult:
 		m.commandResult(p)
+	case entry.ChildOverdue:
+		if m.chats[e.ID] = e; p.AgentID == m.bot {
+			m.add(note("you no longer wait for the task in thread “"+Name(p.ChildThreadID)+"”, which goes on. You can read that thread; its result will be here, and you are not asked again because of it. How far it is", oneLine(p.State(), quoted)))
+		}
+	case entry.TurnStarted:
+		m.turnStarted(e, p)
+	case entry.TurnEnded:
+		if p.AgentID == m.bot && p.TurnID != m.turn {
+			m.add(note("your turn ended without an answer", p.Message))
+		}
+	default:
+		m.happened(e, p)
+	}
+}
+
+func (m *messages) command(e entry.Entry, p entry.Command) {
+	if m.commands[e.ID] = e; !m.isOwn(e) {
+		m.add(note("“"+Name(m.person(e.Author).Name)+"” runs a command", entry.Clip(p.Line(), commandOutput)))
+		m.ran[e.ID] = len(m.list)
+	}
+}
+
+func (m *messages) turnStarted(e entry.Entry, p entry.TurnStarted) {
+	if p.AgentID == m.bot {
+		clear(m.ran)
+		m.list = appended(m.list, m.question(e, m.chats[p.EntryID], p.Reason, p.EntryID != m.lastChat))
+	}
+}
+
+// happened adds a note about what happened to the sandbox, or to what was said.
+func (m *messages) happened(e entry.Entry, p entry.Payload) {
+	switch p := p.(type) {
 	case entry.SandboxResumed:
 		if files := p.Files(); files != "" {
 			m.add(note("the sandbox was replaced; what became of its files", oneLine(files, 10*quoted)))
@@ -207,11 +234,6 @@ func (m *messages) read(e entry.Entry, p entry.Payload) {
 		m.add(note("the sandbox may not reach a host; a person of the house can allow it", oneLine(p.Host, quoted)))
 	case entry.HostAllowed:
 		m.add(note("the sandbox may reach a host from now on", oneLine(p.Host, quoted)))
-	case entry.ChildOverdue:
-		if m.chats[e.ID] = e; p.AgentID != m.bot {
-			return
-		}
-		m.add(note("you no longer wait for the task in thread “"+Name(p.ChildThreadID)+"”, which goes on. You can read that thread; its result will be here, and you are not asked again because of it. How far it is", oneLine(p.State(), quoted)))
 	case entry.ChatEdited:
 		m.add(note("“" + Name(m.person(e.Author).Name) + "” edited one of their messages, which has its new text above"))
 	case entry.ChatDeleted:
@@ -220,15 +242,6 @@ func (m *messages) read(e entry.Entry, p entry.Payload) {
 		m.add(note("“"+Name(m.person(e.Author).Name)+"” changed what the coding agent is told; instead of the message it reads", entry.Clip(p.Text, commandOutput)))
 	case entry.QueueCancelled:
 		m.add(note("“"+Name(m.person(e.Author).Name)+"” cancelled a message, which the coding agent is not told", oneLine(m.words[p.EntryID], quoted)))
-	case entry.TurnStarted:
-		if p.AgentID == m.bot {
-			clear(m.ran)
-			m.list = appended(m.list, m.question(e, m.chats[p.EntryID], p.Reason, p.EntryID != m.lastChat))
-		}
-	case entry.TurnEnded:
-		if p.AgentID == m.bot && p.TurnID != m.turn {
-			m.add(note("your turn ended without an answer", p.Message))
-		}
 	}
 }
 
@@ -251,8 +264,11 @@ func (m *messages) chat(e entry.Entry, p entry.Chat, paused bool) {
 	}
 }
 
-// toolResult adds the result of a call of the bot.
+// toolResult adds the result of a call of the bot, and nothing for a call of another bot.
 func (m *messages) toolResult(e entry.Entry, p entry.PiToolResult) {
+	if e.Author != m.bot {
+		return
+	}
 	m.returned[e.ID] = true
 	p.Content = m.seen(foreignBlocks(p.Content))
 	if e.Seq <= m.shortened {

@@ -62,16 +62,8 @@ func unansweredBy(failed *model.Error) unanswered {
 // fallback answers either, a pause follows, and the bot's own model is next.
 func (r *run) wait(ctx context.Context, failed unanswered, since time.Time) (ended bool, err error) {
 	waits := r.Waits.withDefaults()
-	if r.turn.FailingSince.IsZero() {
-		r.turn.FailingSince = since
-	}
 	now, own := time.Now(), r.turn.Fallback == ""
-	if own {
-		r.turn.OwnAfter = time.Time{}
-		if failed.after > 0 {
-			r.turn.OwnAfter = now.Add(failed.after)
-		}
-	}
+	r.failing(since, now, failed.after)
 	w := r.waiting(failed.kind, failed.brief, 0)
 	w.Tries++
 	p := query.WaitTurnParams{
@@ -96,6 +88,26 @@ func (r *run) wait(ctx context.Context, failed unanswered, since time.Time) (end
 			}
 		}
 	}
+	return r.pause(ctx, failed, w, p, due)
+}
+
+// failing records since when models fail, and how long the bot's own model asks not to be asked.
+func (r *run) failing(since, now time.Time, after time.Duration) {
+	if r.turn.FailingSince.IsZero() {
+		r.turn.FailingSince = since
+	}
+	if r.turn.Fallback != "" {
+		return
+	}
+	r.turn.OwnAfter = time.Time{}
+	if after > 0 {
+		r.turn.OwnAfter = now.Add(after)
+	}
+}
+
+// pause waits until due, or ends the turn if it has no time for that.
+func (r *run) pause(ctx context.Context, failed unanswered, w entry.TurnWaiting, p query.WaitTurnParams, due time.Time) (ended bool, err error) {
+	waits := r.Waits.withDefaults()
 	pause := time.Until(due)
 	if due.After(r.deadline()) {
 		return true, r.end(ctx, Failed, r.givenUp(failed, w.Tries, pause), nil)
@@ -104,7 +116,7 @@ func (r *run) wait(ctx context.Context, failed unanswered, since time.Time) (end
 		p.DueAt = &due
 	}
 	var drafts []entry.Draft
-	if now.Sub(r.turn.FailingSince)+pause >= waits.Brief {
+	if due.Sub(r.turn.FailingSince) >= waits.Brief {
 		drafts = append(drafts, r.waitDraft(w, r.turn.FailingSince))
 	}
 	if err := r.record(ctx, p, drafts...); err != nil {
