@@ -88,70 +88,89 @@ func (c *changes) close() {
 // process is killed while it writes, applying the patch again writes the rest. base is the commit on which the patch is
 // based; empty if it is not known.
 func (c *changes) apply(ctx context.Context, base string, out io.Writer) error {
-	if err := c.tree.borrow(ctx); err != nil {
+	d, err := c.difference(ctx, base)
+	if err != nil {
 		return err
+	}
+	if len(d.list) == 0 {
+		fmt.Fprintln(out, "The changes are there already.")
+		return nil
+	}
+	if err := os.Rename(c.index()+".before", c.index()); err != nil {
+		return err
+	}
+	if err := c.write(ctx, d.before, d.after, d.list); err != nil {
+		return err
+	}
+	for _, f := range d.list {
+		fmt.Fprintf(out, "%s %s\n", f.letter, shownPath(f.path))
+	}
+	fmt.Fprintf(out, "%s applied.\n", counted(len(d.list), "file"))
+	return nil
+}
+
+// difference is what the patch changes: the trees before and after it, and the files.
+type difference struct {
+	before, after string
+	list          []changed
+}
+
+// index is the index of the separate repository.
+func (c *changes) index() string { return filepath.Join(c.tree.dir, "index") }
+
+// difference merges the patch with the working tree in the separate repository. The list is empty if the changes are
+// there already.
+func (c *changes) difference(ctx context.Context, base string) (d difference, err error) {
+	if err := c.tree.borrow(ctx); err != nil {
+		return d, err
 	}
 	if _, err := c.tree.own(ctx, nil, "cat-file", "-e", base+"^{commit}"); err != nil || !isCommit(base) {
 		base = ""
 	}
-	if err := c.withoutRenames(ctx, base); err != nil {
-		return err
+	if d.before, err = c.stage(ctx, base); err != nil {
+		return d, err
 	}
-	index := filepath.Join(c.tree.dir, "index")
-	if _, err := os.Stat(index); err != nil { // a repository without a commit
+	if _, err := c.tree.own(ctx, nil, "apply", "--cached", "--check", "--reverse", c.patch); err == nil {
+		return d, nil
+	}
+	if err := os.Rename(c.index(), c.index()+".before"); err != nil {
+		return d, err
+	}
+	if err := copyFile(c.index(), c.index()+".before"); err != nil {
+		return d, err
+	}
+	if err := c.restoreDeleted(ctx, base); err != nil {
+		return d, err
+	}
+	if err := c.merge(ctx); err != nil {
+		return d, err
+	}
+	if d.after, err = c.writeTree(ctx); err == nil {
+		d.list, err = c.between(ctx, d.before, d.after)
+	}
+	return d, err
+}
+
+// stage adds the working tree, as far as the patch concerns it, to the index, and returns its tree.
+func (c *changes) stage(ctx context.Context, base string) (tree string, err error) {
+	if err := c.withoutRenames(ctx, base); err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(c.index()); err != nil { // a repository without a commit
 		if _, err := c.tree.own(ctx, nil, "read-tree", "--empty"); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if _, err := c.tree.own(ctx, nil, "add", "--update"); err != nil {
-		return err
+		return "", err
 	}
 	if err := c.addNamed(ctx); err != nil {
-		return err
+		return "", err
 	}
-	before, err := c.writeTree(ctx)
-	if err != nil {
-		return notChanged("The working tree has conflicts already. Resolve them first.")
+	if tree, err = c.writeTree(ctx); err != nil {
+		return "", notChanged("The working tree has conflicts already. Resolve them first.")
 	}
-	if _, err := c.tree.own(ctx, nil, "apply", "--cached", "--check", "--reverse", c.patch); err == nil {
-		fmt.Fprintln(out, "The changes are there already.")
-		return nil
-	}
-	if err := os.Rename(index, index+".before"); err != nil {
-		return err
-	}
-	if err := copyFile(index, index+".before"); err != nil {
-		return err
-	}
-	if err := c.restoreDeleted(ctx, base); err != nil {
-		return err
-	}
-	if err := c.merge(ctx); err != nil {
-		return err
-	}
-	after, err := c.writeTree(ctx)
-	if err != nil {
-		return err
-	}
-	list, err := c.between(ctx, before, after)
-	if err != nil {
-		return err
-	}
-	if len(list) == 0 {
-		fmt.Fprintln(out, "The changes are there already.")
-		return nil
-	}
-	if err := os.Rename(index+".before", index); err != nil {
-		return err
-	}
-	if err := c.write(ctx, before, after, list); err != nil {
-		return err
-	}
-	for _, f := range list {
-		fmt.Fprintf(out, "%s %s\n", f.letter, shownPath(f.path))
-	}
-	fmt.Fprintf(out, "%s applied.\n", counted(len(list), "file"))
-	return nil
+	return tree, nil
 }
 
 // addNamed adds to the index files that the patch names but the repository does not know. An earlier use of the patch
@@ -187,23 +206,9 @@ func (c *changes) restoreDeleted(ctx context.Context, base string) error {
 	if base == "" {
 		return nil
 	}
-	list, err := c.tree.own(ctx, nil, "apply", "--summary", c.patch)
+	gone, err := c.deletedBefore(ctx)
 	if err != nil {
-		return notChanged("git cannot read the patch, and nothing was changed: %s", entry.OneLine(err.Error(), 500))
-	}
-	gone := map[string]bool{}
-	for line := range strings.Lines(list) {
-		rest, deletes := strings.CutPrefix(line, " delete mode ")
-		_, name, ok := strings.Cut(strings.TrimSuffix(rest, "\n"), " ")
-		if !deletes || !ok {
-			continue
-		}
-		if plain, err := strconv.Unquote(name); err == nil {
-			name = plain
-		}
-		if _, err := os.Lstat(filepath.Join(c.tree.work, name)); errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			gone[name] = true
-		}
+		return err
 	}
 	if len(gone) == 0 {
 		return nil
@@ -220,6 +225,29 @@ func (c *changes) restoreDeleted(ctx context.Context, base string) error {
 	}
 	_, err = c.tree.own(ctx, []byte(entries.String()), "update-index", "-z", "--index-info")
 	return err
+}
+
+// deletedBefore returns the files that the patch deletes and that are missing.
+func (c *changes) deletedBefore(ctx context.Context) (map[string]bool, error) {
+	list, err := c.tree.own(ctx, nil, "apply", "--summary", c.patch)
+	if err != nil {
+		return nil, notChanged("git cannot read the patch, and nothing was changed: %s", entry.OneLine(err.Error(), 500))
+	}
+	gone := map[string]bool{}
+	for line := range strings.Lines(list) {
+		rest, deletes := strings.CutPrefix(line, " delete mode ")
+		_, name, ok := strings.Cut(strings.TrimSuffix(rest, "\n"), " ")
+		if !deletes || !ok {
+			continue
+		}
+		if plain, err := strconv.Unquote(name); err == nil {
+			name = plain
+		}
+		if _, err := os.Lstat(filepath.Join(c.tree.work, name)); errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			gone[name] = true
+		}
+	}
+	return gone, nil
 }
 
 // withoutRenames replaces the patch by one that deletes and adds files instead of renaming them. Such a patch still
@@ -260,11 +288,26 @@ func (c *changes) merge(ctx context.Context) error {
 			return nil
 		}
 	}
-	list, failed := c.tree.own(ctx, nil, "ls-files", "--unmerged", "-z")
+	conflicts, failed := c.conflicts(ctx, said)
 	if failed != nil {
 		return failed
 	}
-	var conflicts []string
+	if len(conflicts) == 0 {
+		return notChanged("git refuses the patch, and nothing was changed: %s", entry.OneLine(cmp.Or(said, err.Error()), 500))
+	}
+	var b strings.Builder
+	for _, name := range conflicts {
+		fmt.Fprintf(&b, "conflict: %s\n", shownPath(name))
+	}
+	return notChanged("%sNothing was changed, because %s in the way of the changes.", b.String(), are(len(conflicts), "file"))
+}
+
+// conflicts returns the files that are in the way of the patch, after git said why it does not apply.
+func (c *changes) conflicts(ctx context.Context, said string) (conflicts []string, err error) {
+	list, err := c.tree.own(ctx, nil, "ls-files", "--unmerged", "-z")
+	if err != nil {
+		return nil, err
+	}
 	for line := range strings.SplitSeq(list, "\x00") {
 		if _, name, ok := strings.Cut(line, "\t"); ok && !slices.Contains(conflicts, name) {
 			conflicts = append(conflicts, name)
@@ -275,14 +318,7 @@ func (c *changes) merge(ctx context.Context) error {
 			conflicts = append(conflicts, name)
 		}
 	}
-	if len(conflicts) == 0 {
-		return notChanged("git refuses the patch, and nothing was changed: %s", entry.OneLine(cmp.Or(said, err.Error()), 500))
-	}
-	var b strings.Builder
-	for _, name := range conflicts {
-		fmt.Fprintf(&b, "conflict: %s\n", shownPath(name))
-	}
-	return notChanged("%sNothing was changed, because %s in the way of the changes.", b.String(), are(len(conflicts), "file"))
+	return conflicts, nil
 }
 
 // refusedFile returns the file named in a line in which git refuses a patch; empty if there is none.

@@ -17,14 +17,9 @@ type branch struct{ name, remote, base, title, author, date string }
 // push pushes the patch as one commit on its base, to a new branch. Pushing it again does nothing. It never changes
 // an existing branch, nor the one that the repository names as its default.
 func (c *changes) push(ctx context.Context, b branch, out io.Writer) error {
-	if err := c.tree.borrow(ctx); err != nil {
+	if err := c.borrowShallow(ctx); err != nil {
 		return err
 	}
-	common, err := c.tree.git(ctx, nil, "rev-parse", "--path-format=absolute", "--git-common-dir")
-	if err != nil {
-		return err
-	}
-	_ = copyFile(filepath.Join(c.tree.dir, "shallow"), filepath.Join(strings.TrimSuffix(common, "\n"), "shallow")) // a full clone has no such file
 	commit, err := c.commitOf(ctx, b)
 	if err != nil {
 		return err
@@ -33,12 +28,7 @@ func (c *changes) push(ctx context.Context, b branch, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	ref := "refs/heads/" + b.name
-	said, err := c.tree.own(ctx, nil, "ls-remote", "--symref", url, "HEAD", ref)
-	if err != nil {
-		return notChanged("%s\n%s cannot be read.", err, b.remote)
-	}
-	isThere, err := checkRemote(said, ref, commit)
+	isThere, err := c.isPushed(ctx, b, url, commit)
 	switch {
 	case err != nil:
 		return err
@@ -46,8 +36,9 @@ func (c *changes) push(ctx context.Context, b branch, out io.Writer) error {
 		fmt.Fprintf(out, "The branch %s is there already.\n%s\n", b.name, b.remote)
 		return nil
 	}
+	ref := b.ref()
 	// The lease lets git create the branch, but not move one that somebody has created meanwhile.
-	said, err = c.run(ctx, "push", "--no-follow-tags", "--recurse-submodules=no", "--force-with-lease="+ref+":", url, commit+":"+ref)
+	said, err := c.run(ctx, "push", "--no-follow-tags", "--recurse-submodules=no", "--force-with-lease="+ref+":", url, commit+":"+ref)
 	if said != "" {
 		fmt.Fprintln(out, said)
 	}
@@ -56,6 +47,30 @@ func (c *changes) push(ctx context.Context, b branch, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "Pushed the branch %s to %s\n", b.name, b.remote)
 	return nil
+}
+
+func (b branch) ref() string { return "refs/heads/" + b.name }
+
+// borrowShallow makes the separate repository, which is as shallow as the clone.
+func (c *changes) borrowShallow(ctx context.Context) error {
+	if err := c.tree.borrow(ctx); err != nil {
+		return err
+	}
+	common, err := c.tree.git(ctx, nil, "rev-parse", "--path-format=absolute", "--git-common-dir")
+	if err != nil {
+		return err
+	}
+	_ = copyFile(filepath.Join(c.tree.dir, "shallow"), filepath.Join(strings.TrimSuffix(common, "\n"), "shallow")) // a full clone has no such file
+	return nil
+}
+
+// isPushed reports whether the branch is there and has the commit.
+func (c *changes) isPushed(ctx context.Context, b branch, url, commit string) (bool, error) {
+	said, err := c.tree.own(ctx, nil, "ls-remote", "--symref", url, "HEAD", b.ref())
+	if err != nil {
+		return false, notChanged("%s\n%s cannot be read.", err, b.remote)
+	}
+	return checkRemote(said, b.ref(), commit)
 }
 
 // commitOf makes a commit of the patch. The same patch always makes the same commit.

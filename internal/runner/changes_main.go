@@ -16,18 +16,8 @@ const changesFor = 10 * time.Minute
 func changesMain(ctx context.Context, verb string, args, environ []string, out io.Writer) int {
 	ctx, cancel := context.WithTimeout(ctx, changesFor)
 	defer cancel()
-	var b branch
-	// Package flag would make the program too large for a sandbox.
-	fields := map[string]*string{"-name": &b.name, "-to": &b.remote, "-base": &b.base, "-title": &b.title, "-author": &b.author, "-date": &b.date}
-	for len(args) > 1 {
-		name, value, _ := strings.Cut(args[0], "=")
-		field, known := fields[name]
-		if !known {
-			break
-		}
-		*field, args = value, args[1:]
-	}
-	if len(args) != 1 {
+	b, dir, ok := parseChanges(args)
+	if !ok {
 		fmt.Fprintln(os.Stderr, "usage: arbe-runner "+verb+" DIRECTORY")
 		return exitUnusable
 	}
@@ -36,7 +26,7 @@ func changesMain(ctx context.Context, verb string, args, environ []string, out i
 		if err != nil {
 			return err
 		}
-		c, err := openChanges(ctx, work, args[0], environ)
+		c, err := openChanges(ctx, work, dir, environ)
 		if err != nil {
 			return err
 		}
@@ -54,4 +44,22 @@ func changesMain(ctx context.Context, verb string, args, environ []string, out i
 		fmt.Fprintln(out, "It took too long.")
 	}
 	return 1
+}
+
+// parseChanges reads the flags and the directory.
+func parseChanges(args []string) (b branch, dir string, ok bool) {
+	// Package flag would make the program too large for a sandbox.
+	fields := map[string]*string{"-name": &b.name, "-to": &b.remote, "-base": &b.base, "-title": &b.title, "-author": &b.author, "-date": &b.date}
+	for len(args) > 1 {
+		name, value, _ := strings.Cut(args[0], "=")
+		field, known := fields[name]
+		if !known {
+			break
+		}
+		*field, args = value, args[1:]
+	}
+	if len(args) != 1 {
+		return b, "", false
+	}
+	return b, args[0], true
 }

@@ -35,20 +35,40 @@ func (c *changes) write(ctx context.Context, before, after string, list []change
 	if err := root.Mkdir(stage, 0o700); err != nil {
 		return err
 	}
-	var names []string
+	names := written(list)
+	if err := c.checkOut(ctx, stage, after, names); err != nil {
+		return err
+	}
+	if err := removeDeleted(root, list); err != nil {
+		return err
+	}
+	return place(root, stage, names)
+}
+
+// written returns the files that are not deleted.
+func written(list []changed) (names []string) {
 	for _, f := range list {
 		if f.letter != "D" {
 			names = append(names, f.path)
 		}
 	}
+	return names
+}
+
+// checkOut writes files of a tree to the stage.
+func (c *changes) checkOut(ctx context.Context, stage, after string, names []string) error {
 	if _, err := c.tree.own(ctx, nil, "read-tree", after); err != nil {
 		return err
 	}
-	if len(names) > 0 {
-		if _, err := c.tree.own(ctx, []byte(strings.Join(names, "\x00")), "checkout-index", "--prefix="+filepath.Join(c.tree.work, stage)+"/", "-z", "--stdin"); err != nil {
-			return err
-		}
+	if len(names) == 0 {
+		return nil
 	}
+	_, err := c.tree.own(ctx, []byte(strings.Join(names, "\x00")), "checkout-index", "--prefix="+filepath.Join(c.tree.work, stage)+"/", "-z", "--stdin")
+	return err
+}
+
+// removeDeleted removes files, and the folders that become empty.
+func removeDeleted(root *os.Root, list []changed) error {
 	for _, f := range list {
 		if f.letter != "D" {
 			continue
@@ -59,6 +79,11 @@ func (c *changes) write(ctx context.Context, before, after string, list []change
 		for dir := path.Dir(f.path); dir != "." && root.Remove(dir) == nil; dir = path.Dir(dir) {
 		}
 	}
+	return nil
+}
+
+// place moves files from the stage to their places.
+func place(root *os.Root, stage string, names []string) error {
 	for _, name := range names {
 		if err := root.MkdirAll(path.Dir(name), 0o777); err != nil {
 			return err

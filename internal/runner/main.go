@@ -38,23 +38,32 @@ func Main(ctx context.Context, args, environ []string, find Find) int {
 		fmt.Fprintln(os.Stderr, "arbe-runner:", err)
 		return exitUnusable
 	}
-	d := newDoor(s.stream, s.token)
-	w := newWholes(filepath.Join(s.dir, "whole-"+strconv.FormatInt(s.Epoch, 10)))
-	r := &run{setup: s, door: d, spool: spool, post: newPoster(d, spool, w, s.author), tree: newTree(s), inbox: make(chan []entry.Entry),
-		queue: entry.NewQueue(s.author, s.After), calls: map[string]call{}, asked: map[string]asking{}, phase: "starting"}
+	r := newRun(s, spool)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer killTree(0, mark)
 	go r.post.run(ctx)
+	r.begin(ctx, resumed, mark)
+	return r.drain(ctx)
+}
+
+func newRun(s *setup, spool *spool) *run {
+	d := newDoor(s.stream, s.token)
+	w := newWholes(filepath.Join(s.dir, "whole-"+strconv.FormatInt(s.Epoch, 10)))
+	return &run{setup: s, door: d, spool: spool, post: newPoster(d, spool, w, s.author), tree: newTree(s), inbox: make(chan []entry.Entry),
+		queue: entry.NewQueue(s.author, s.After), calls: map[string]call{}, asked: map[string]asking{}, phase: "starting"}
+}
+
+// begin does the run's work, or reports that an earlier runner did not finish it.
+func (r *run) begin(ctx context.Context, resumed bool, mark string) {
 	switch {
-	case spool.ended: // an earlier runner finished, but could not post its report
+	case r.spool.ended: // an earlier runner finished, but could not post its report
 	case resumed:
 		killTree(0, mark)
 		r.finish(ctx, unfinished(entry.PhaseObservation, "the runner was killed, and the agent with it; continue the run to go on"))
 	default:
 		r.work(ctx, mark)
 	}
-	return r.drain(ctx)
 }
 
 // Mark returns a variable for the environment of all processes of a run of the thread with this stream. By it, the runner
@@ -86,14 +95,8 @@ func (r *run) drain(ctx context.Context) int {
 // work runs the agent until it has finished, and reports.
 func (r *run) work(ctx context.Context, mark string) {
 	r.beat()
-	entries, offset, err := r.readThread(ctx)
-	if errors.Is(err, errOver) {
-		r.post.fail(err)
-		return
-	} else if ctx.Err() != nil {
-		return
-	} else if err != nil {
-		r.finish(ctx, unfinished(entry.PhaseDispatch, "the thread cannot be read: "+err.Error()))
+	entries, offset, ok := r.readOrEnd(ctx)
+	if !ok {
 		return
 	}
 	follows, stop := context.WithCancel(ctx)
@@ -106,25 +109,13 @@ func (r *run) work(ctx context.Context, mark string) {
 	guard := time.NewTimer(r.max())
 	defer guard.Stop()
 	for report, again := (runFinished{}), false; ; {
-		if r.takeAll(ctx, guard.C) != nil {
-			return
-		}
-		switch {
-		case r.cancelled, len(r.waiting) == 0 && r.withdrawn && !again:
-			r.finish(ctx, runFinished{RunFinished: entry.RunFinished{Outcome: entry.RunCancelled}})
-			return
-		case r.overtime:
-			r.finish(ctx, unfinished(entry.PhaseExecution, r.tookTooLong()))
-			return
-		case len(r.waiting) == 0 && again: // the waiting messages were cancelled
-			r.finish(ctx, report)
+		if r.takeAll(ctx, guard.C) != nil || r.isOver(ctx, report, again) {
 			return
 		}
 		exit, err := r.once(ctx, guard.C, mark)
-		switch {
-		case errors.Is(err, errOver):
+		if errors.Is(err, errOver) {
 			return
-		case err != nil:
+		} else if err != nil {
 			r.finish(ctx, unfinished(entry.PhaseDispatch, err.Error()))
 			return
 		}
@@ -133,6 +124,33 @@ func (r *run) work(ctx context.Context, mark string) {
 			return
 		}
 	}
+}
+
+// readOrEnd reads the thread. It reports false if the run ends because it cannot.
+func (r *run) readOrEnd(ctx context.Context) (entries []entry.Entry, offset string, ok bool) {
+	entries, offset, err := r.readThread(ctx)
+	switch {
+	case errors.Is(err, errOver):
+		r.post.fail(err)
+	case err != nil && ctx.Err() == nil:
+		r.finish(ctx, unfinished(entry.PhaseDispatch, "the thread cannot be read: "+err.Error()))
+	}
+	return entries, offset, err == nil && ctx.Err() == nil
+}
+
+// isOver ends the run if the agent has nothing to do, or no time. report is that of its last work, unless again is false.
+func (r *run) isOver(ctx context.Context, report runFinished, again bool) bool {
+	switch {
+	case r.cancelled, len(r.waiting) == 0 && r.withdrawn && !again:
+		r.finish(ctx, runFinished{RunFinished: entry.RunFinished{Outcome: entry.RunCancelled}})
+	case r.overtime:
+		r.finish(ctx, unfinished(entry.PhaseExecution, r.tookTooLong()))
+	case len(r.waiting) == 0 && again: // the waiting messages were cancelled
+		r.finish(ctx, report)
+	default:
+		return false
+	}
+	return true
 }
 
 // readThread reads the thread while heartbeats continue.
@@ -160,19 +178,9 @@ func (r *run) prepare(ctx context.Context, entries []entry.Entry) error {
 	if err := os.MkdirAll(r.Session, 0o700); err != nil {
 		return fmt.Errorf("the session's directory cannot be made: %w", err)
 	}
-	r.job = harness.Job{Program: r.Program, Dir: r.WorkDir, Session: r.Session, Instructions: r.Instructions, Ask: r.Ask,
-		Model: harness.Model{Provider: r.Model.Provider, ID: r.Model.ID, Dialect: harness.Dialect(r.Model.Dialect), BaseURL: strings.TrimSuffix(r.Model.BaseURL, "/"),
-			ContextWindow: r.Model.ContextWindow, MaxTokens: r.Model.MaxTokens, Thinks: r.Model.Thinks}}
-	if name := r.Model.KeyEnv; name != "" && name != envToken {
-		if r.job.Model.Key = os.Getenv(name); r.job.Model.Key == "" {
-			return fmt.Errorf("the variable %s, which has the model's key, is empty; bind the secret in the environment", name)
-		}
-	} else {
-		relay, err := startRelay(r.Model.BaseURL, r.door)
-		if err != nil {
-			return err
-		}
-		r.job.Model.BaseURL, r.job.Model.Key = relay.url, relay.key
+	r.job = r.newJob()
+	if err := r.reachModel(); err != nil {
+		return err
 	}
 	if !r.isBaseKnown() {
 		if base, err := r.tree.commit(ctx); err == nil && base != "" {
@@ -195,6 +203,28 @@ func (r *run) prepare(ctx context.Context, entries []entry.Entry) error {
 	}
 	r.session = session
 	return errors.Join(r.writeFiles(files), r.keepSession())
+}
+
+func (r *run) newJob() harness.Job {
+	return harness.Job{Program: r.Program, Dir: r.WorkDir, Session: r.Session, Instructions: r.Instructions, Ask: r.Ask,
+		Model: harness.Model{Provider: r.Model.Provider, ID: r.Model.ID, Dialect: harness.Dialect(r.Model.Dialect), BaseURL: strings.TrimSuffix(r.Model.BaseURL, "/"),
+			ContextWindow: r.Model.ContextWindow, MaxTokens: r.Model.MaxTokens, Thinks: r.Model.Thinks}}
+}
+
+// reachModel finds the model's key, or starts the relay that knows it.
+func (r *run) reachModel() error {
+	if name := r.Model.KeyEnv; name != "" && name != envToken {
+		if r.job.Model.Key = os.Getenv(name); r.job.Model.Key == "" {
+			return fmt.Errorf("the variable %s, which has the model's key, is empty; bind the secret in the environment", name)
+		}
+		return nil
+	}
+	relay, err := startRelay(r.Model.BaseURL, r.door)
+	if err != nil {
+		return err
+	}
+	r.job.Model.BaseURL, r.job.Model.Key = relay.url, relay.key
+	return nil
 }
 
 // keepSession saves the name by which the agent can continue the session.
@@ -240,10 +270,7 @@ func (r *run) once(ctx context.Context, guard <-chan time.Time, mark string) (ha
 	if r.agent, err = start(r.WorkDir, environment(r.environ, s.Env), s); err != nil {
 		return harness.Exit{}, fmt.Errorf("%s cannot be started: %w", r.harness.Info().Title, err)
 	}
-	if s.Session != "" {
-		r.session = s.Session
-		_ = r.keepSession() // otherwise it is rebuilt
-	}
+	r.use(s.Session)
 	r.reader, r.settled, r.stop = r.harness.Read(r.job, session, prompt), false, nil
 	r.turn("thinking")
 	exit, err := r.attend(ctx, guard)
@@ -277,8 +304,7 @@ func environment(environ, changes []string) []string {
 
 // attend serves the running agent until it ends. The error is errOver, or that of ctx.
 func (r *run) attend(ctx context.Context, guard <-chan time.Time) (exit harness.Exit, err error) {
-	beat := time.NewTicker(beatEvery)
-	defer beat.Stop()
+	beat := time.Tick(beatEvery)
 	lines := r.agent.lines
 	for {
 		select {
@@ -294,27 +320,37 @@ func (r *run) attend(ctx context.Context, guard <-chan time.Time) (exit harness.
 			r.took(err)
 			r.hear(ctx, nil)
 		case exit := <-r.agent.exited:
-			if r.settled && r.stop != nil && exit.Signal != 0 {
-				exit.Code, exit.Signal = 0, 0 // it had finished its work, but did not exit
-			}
-			return exit, nil
+			return r.exited(exit), nil
 		case <-r.stop:
 			killTree(r.agent.pid, "")
 		case <-guard:
 			r.overtime = true
 			r.interrupt()
-		case <-beat.C:
-			r.askEarly(true)
-			r.tooLate(time.Now())
-			r.refusedAt = 0
-			r.hear(ctx, nil)
-			r.beat()
+		case <-beat:
+			r.check(ctx)
 		case <-r.post.over:
 			return exit, errOver
 		case <-ctx.Done():
 			return exit, ctx.Err()
 		}
 	}
+}
+
+// exited returns how the agent ended. One that had finished its work, but did not exit, ended well.
+func (r *run) exited(exit harness.Exit) harness.Exit {
+	if r.settled && r.stop != nil && exit.Signal != 0 {
+		exit.Code, exit.Signal = 0, 0
+	}
+	return exit
+}
+
+// check does what is due from time to time.
+func (r *run) check(ctx context.Context) {
+	r.askEarly(true)
+	r.tooLate(time.Now())
+	r.refusedAt = 0
+	r.hear(ctx, nil)
+	r.beat()
 }
 
 // readRest reads the output that the agent wrote before it ended.
@@ -373,28 +409,11 @@ func (r *run) read(l line) {
 }
 
 func (r *run) event(e harness.Event) {
-	if e.Session != "" && e.Session != r.session {
-		r.session = e.Session
-		_ = r.keepSession() // otherwise it is rebuilt
-	}
+	r.use(e.Session)
 	if e.Message != nil {
 		r.add(e.Message)
 	}
-	if e.Chunk != nil {
-		r.post.chunk(r.delta(), *e.Chunk)
-	}
-	if e.Tool != "" {
-		r.lastTool = entry.Clip(e.Tool, 100)
-		r.turn("tool")
-	}
-	if e.ToolDone {
-		r.turn("thinking")
-	}
-	if e.Waiting != "" {
-		r.answers++
-		r.post.chunk(r.delta(), entry.PiChunk{Kind: "retry", Text: e.Waiting})
-		r.turn("waiting")
-	}
+	r.show(e)
 	if e.Input != nil {
 		r.agent.input.write(e.Input)
 	}
@@ -411,6 +430,33 @@ func (r *run) event(e harness.Event) {
 		if r.stop == nil {
 			r.stop = time.After(settleWithin)
 		}
+	}
+}
+
+// use keeps the name of the agent's session.
+func (r *run) use(session string) {
+	if session != "" && session != r.session {
+		r.session = session
+		_ = r.keepSession() // otherwise it is rebuilt
+	}
+}
+
+// show shows those who watch the thread what the agent does.
+func (r *run) show(e harness.Event) {
+	if e.Chunk != nil {
+		r.post.chunk(r.delta(), *e.Chunk)
+	}
+	if e.Tool != "" {
+		r.lastTool = entry.Clip(e.Tool, 100)
+		r.turn("tool")
+	}
+	if e.ToolDone {
+		r.turn("thinking")
+	}
+	if e.Waiting != "" {
+		r.answers++
+		r.post.chunk(r.delta(), entry.PiChunk{Kind: "retry", Text: e.Waiting})
+		r.turn("waiting")
 	}
 }
 

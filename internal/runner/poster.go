@@ -78,15 +78,20 @@ func (p *poster) run(ctx context.Context) {
 			close(p.drained)
 			return
 		}
+		p.await(ctx)
+	}
+}
+
+// await waits for something to post, and then for what usually follows at once.
+func (p *poster) await(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-p.spool.more:
+	case <-p.soon:
 		select {
 		case <-ctx.Done():
 		case <-p.spool.more:
-		case <-p.soon:
-			select { // usually more follows at once
-			case <-ctx.Done():
-			case <-p.spool.more:
-			case <-time.After(gather):
-			}
+		case <-time.After(gather):
 		}
 	}
 }
@@ -105,26 +110,35 @@ func (p *poster) batch(ctx context.Context) (again bool, err error) {
 	if err := p.wholes.post(ctx, p.door, records); err != nil {
 		return false, err
 	}
-	err = p.door.post(ctx, records)
-	if no, isRefused := errors.AsType[refused](err); isRefused {
-		if len(records) > 1 { // one of them is the cause
-			records, size = records[:1], int64(len(records[0]))+1
-			err = p.door.post(ctx, records)
-			no, isRefused = errors.AsType[refused](err)
-		}
-		if isRefused {
-			if p.spool.onlyReport() {
-				return false, no // without the report nobody would learn of the end
-			}
-			fmt.Fprintln(os.Stderr, "arbe-runner: an entry is dropped:", no)
-			err = nil
-		}
-	}
+	accepted, err := p.deliver(ctx, records)
 	if err != nil {
 		return false, err
 	}
-	p.spool.accept(len(records), size)
+	if accepted < len(records) {
+		size = int64(len(records[0])) + 1
+	}
+	p.spool.accept(accepted, size)
 	return true, nil
+}
+
+// deliver posts records, and returns how many of the first are dealt with. If they are refused, it posts only the first,
+// because one of them is the cause. A single one that is refused is dropped.
+func (p *poster) deliver(ctx context.Context, records [][]byte) (int, error) {
+	err := p.door.post(ctx, records)
+	no, isRefused := errors.AsType[refused](err)
+	if isRefused && len(records) > 1 {
+		records = records[:1]
+		err = p.door.post(ctx, records)
+		no, isRefused = errors.AsType[refused](err)
+	}
+	if isRefused {
+		if p.spool.onlyReport() {
+			return 0, no // without the report nobody would learn of the end
+		}
+		fmt.Fprintln(os.Stderr, "arbe-runner: an entry is dropped:", no)
+		err = nil
+	}
+	return len(records), err
 }
 
 // fail ends the run for this runner.

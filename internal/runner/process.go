@@ -2,6 +2,7 @@ package runner
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -45,6 +46,23 @@ func start(dir string, environ []string, s harness.Start) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second // a child may hold standard error open
 	p := &process{lines: make(chan line), exited: make(chan harness.Exit, 1), out: out}
+	err = p.launch(cmd, last)
+	inEnd.Close()
+	outEnd.Close()
+	if err != nil {
+		return nil, errors.Join(err, out.Close(), in.Close())
+	}
+	p.pid, p.input = cmd.Process.Pid, newInput(in)
+	p.input.write(s.Input)
+	if !s.Open {
+		p.input.end()
+	}
+	go p.readLines(out)
+	return p, nil
+}
+
+// launch starts the agent, and waits for its end in the background.
+func (p *process) launch(cmd *exec.Cmd, last *tail) error {
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // the agent dies with the OS thread that started it
@@ -59,24 +77,14 @@ func start(dir string, environ []string, s harness.Start) (*process, error) {
 		}
 		p.exited <- e
 	}()
-	err = <-started
-	inEnd.Close()
-	outEnd.Close()
-	if err != nil {
-		return nil, errors.Join(err, out.Close(), in.Close())
-	}
-	p.pid, p.input = cmd.Process.Pid, newInput(in)
-	p.input.write(s.Input)
-	if !s.Open {
-		p.input.end()
-	}
-	go func() {
-		defer close(p.lines)
-		_ = harness.ReadLines(out, func(text []byte, cut int64) { // an error is also an end
-			p.lines <- line{append([]byte(nil), text...), cut}
-		})
-	}()
-	return p, nil
+	return <-started
+}
+
+func (p *process) readLines(out io.Reader) {
+	defer close(p.lines)
+	_ = harness.ReadLines(out, func(text []byte, cut int64) { // an error is also an end
+		p.lines <- line{append([]byte(nil), text...), cut}
+	})
 }
 
 // abandon stops reading the output, which a child of the agent still holds open.

@@ -33,7 +33,24 @@ func startRelay(base string, d *door) (*relay, error) {
 		return nil, err
 	}
 	key := rand.Text()
-	proxy := &httputil.ReverseProxy{FlushInterval: -1,
+	proxy := relayProxy(to, d)
+	s := &http.Server{ReadHeaderTimeout: 30 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !sent(r.Header, key) {
+			http.Error(w, "arbe-runner: this relay is for the agent of a run only", http.StatusUnauthorized)
+			return
+		}
+		// Without this, the server closes the request's body at the first byte of the response. The transport could
+		// not read the body to its end, and would close the connection in the middle of the response.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		proxy.ServeHTTP(w, r)
+	})}
+	go s.Serve(listener) //nolint:errcheck // it ends with the program
+	return &relay{url: "http://" + listener.Addr().String(), key: key}, nil
+}
+
+// relayProxy passes requests on to a base URL, with the run's token as their key.
+func relayProxy(to *url.URL, d *door) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{FlushInterval: -1,
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 20 * time.Second}).DialContext,
 			// The timeout is for agents that would wait for headers without limit.
 			ResponseHeaderTimeout: 10 * time.Minute, MaxIdleConnsPerHost: 8, DisableCompression: true},
@@ -50,18 +67,6 @@ func startRelay(base string, d *door) (*relay, error) {
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, "arbe-runner: the model gateway cannot be reached: "+err.Error(), http.StatusBadGateway)
 		}}
-	s := &http.Server{ReadHeaderTimeout: 30 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !sent(r.Header, key) {
-			http.Error(w, "arbe-runner: this relay is for the agent of a run only", http.StatusUnauthorized)
-			return
-		}
-		// Without this, the server closes the request's body at the first byte of the response. The transport could
-		// not read the body to its end, and would close the connection in the middle of the response.
-		_ = http.NewResponseController(w).EnableFullDuplex()
-		proxy.ServeHTTP(w, r)
-	})}
-	go s.Serve(listener) //nolint:errcheck // it ends with the program
-	return &relay{url: "http://" + listener.Addr().String(), key: key}, nil
 }
 
 func sent(h http.Header, key string) bool {

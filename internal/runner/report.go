@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,20 +39,7 @@ func (r *run) add(p entry.Payload) {
 		}
 		r.turn("thinking")
 	case entry.PiToolResult:
-		if c, ok := r.calls[m.ToolCallID]; ok {
-			id = c.entry
-			if m.ToolName == "" {
-				m.ToolName = c.block.Name
-				p = m
-			}
-			delete(r.calls, m.ToolCallID)
-		} else {
-			id = entry.RunEntryID(r.Epoch, r.spool.take())
-		}
-		if n := r.keep(id, harness.Whole(original)); n > 0 {
-			m.Details = &entry.PiDetails{WholeBytes: n}
-			p = m
-		}
+		id, p = r.toolResult(m, original)
 	case entry.PiCompaction:
 		id = entry.RunEntryID(r.Epoch, r.spool.take())
 		m.FirstKeptSeq = r.recent()
@@ -60,6 +48,21 @@ func (r *run) add(p entry.Payload) {
 		return
 	}
 	r.put(id, p, false)
+}
+
+// toolResult returns the entry of a result. Without its call, it has an id of its own.
+func (r *run) toolResult(m entry.PiToolResult, original entry.Payload) (id string, _ entry.Payload) {
+	if c, ok := r.calls[m.ToolCallID]; ok {
+		id = c.entry
+		m.ToolName = cmp.Or(m.ToolName, c.block.Name)
+		delete(r.calls, m.ToolCallID)
+	} else {
+		id = entry.RunEntryID(r.Epoch, r.spool.take())
+	}
+	if n := r.keep(id, harness.Whole(original)); n > 0 {
+		m.Details = &entry.PiDetails{WholeBytes: n}
+	}
+	return id, m
 }
 
 // keep stores the full text if the log has only a part, and returns its length; 0 if there is no such text, or no space for

@@ -122,14 +122,7 @@ func load(path string, environ []string, find Find) (*setup, error) {
 	if err := json.Unmarshal(text, &s.Spec); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	env := map[string]string{}
-	for _, pair := range environ {
-		name, value, _ := strings.Cut(pair, "=")
-		env[name] = value
-		if name != envToken {
-			s.environ = append(s.environ, pair)
-		}
-	}
+	env := s.readEnv(environ)
 	if err := s.check(env); err != nil {
 		return nil, err
 	}
@@ -146,6 +139,19 @@ func load(path string, environ []string, find Find) (*setup, error) {
 	}
 	s.Model.Dialect = cmp.Or(s.Model.Dialect, string(s.harness.Info().Dialects[0]))
 	return s, nil
+}
+
+// readEnv returns the variables by name, and keeps all but the token for the agent.
+func (s *setup) readEnv(environ []string) map[string]string {
+	env := map[string]string{}
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		env[name] = value
+		if name != envToken {
+			s.environ = append(s.environ, pair)
+		}
+	}
+	return env
 }
 
 func (s *setup) check(env map[string]string) error {

@@ -60,15 +60,29 @@ func openSpool(dir string, epoch int64, next int) (s *spool, resumed bool, err e
 	if text, err := os.ReadFile(s.mark); err == nil && json.Unmarshal(text, &mark) == nil {
 		s.read, s.next, s.ended, resumed = mark.Read, max(mark.Next, next), mark.Ended, true
 	}
+	written, err := s.scan()
+	if err != nil {
+		return nil, false, err
+	}
+	resumed = resumed || written
+	if err := s.file.Truncate(s.size); err != nil {
+		return nil, false, err
+	}
+	s.read = min(s.read, s.size)
+	return s, resumed, s.remember()
+}
+
+// scan reads the records that an earlier runner wrote, and reports whether there are any.
+func (s *spool) scan() (any bool, err error) {
 	in := bufio.NewReader(io.NewSectionReader(s.file, 0, 1<<62))
 	for {
 		line, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			break // a line without its end was not written completely
+			return any, nil // a line without its end was not written completely
 		} else if err != nil {
-			return nil, false, err
+			return false, err
 		}
-		resumed = true
+		any = true
 		s.size += int64(len(line))
 		var r struct {
 			ID      string `json:"id"`
@@ -81,11 +95,6 @@ func openSpool(dir string, epoch int64, next int) (s *spool, resumed bool, err e
 			s.ended = s.ended || r.Payload.Type == (runFinished{}).Type()
 		}
 	}
-	if err := s.file.Truncate(s.size); err != nil {
-		return nil, false, err
-	}
-	s.read = min(s.read, s.size)
-	return s, resumed, s.remember()
 }
 
 // remember saves how much of the file the door has accepted.

@@ -117,34 +117,46 @@ func (t tree) save(ctx context.Context, base, to string) (p patch, err error) {
 	if err != nil {
 		return p, err
 	}
-	if base == "" {
-		base = head
-	}
 	if err := t.borrow(ctx); err != nil {
 		return p, err
 	}
 	defer os.RemoveAll(t.dir)
-	if base != "" {
-		if _, err := t.own(ctx, nil, "cat-file", "-e", base+"^{commit}"); err != nil {
-			base = head // the old base is gone, for example after a new clone
-		}
-	}
+	base = t.existing(ctx, base, head)
 	p.base = base
 	if base == "" {
 		base = emptyTree
 	}
-	if _, err := t.own(ctx, nil, "add", "--update"); err != nil {
-		if _, err := t.own(ctx, nil, "read-tree", "--reset", base); err != nil {
-			return p, err
-		}
-		if _, err := t.own(ctx, nil, "add", "--update"); err != nil {
-			return p, err
-		}
+	if err := t.addChanged(ctx, base); err != nil {
+		return p, err
 	}
 	if p.missing, err = t.addNew(ctx); err != nil {
 		return p, err
 	}
 	return t.write(ctx, p, base, to)
+}
+
+// existing returns a base, or the current commit if there is none, or if it is gone, for example after a new clone.
+func (t tree) existing(ctx context.Context, base, head string) string {
+	if base == "" {
+		return head
+	}
+	if _, err := t.own(ctx, nil, "cat-file", "-e", base+"^{commit}"); err != nil {
+		return head
+	}
+	return base
+}
+
+// addChanged adds the changed files.
+func (t tree) addChanged(ctx context.Context, base string) error {
+	_, err := t.own(ctx, nil, "add", "--update")
+	if err == nil {
+		return nil
+	}
+	if _, err := t.own(ctx, nil, "read-tree", "--reset", base); err != nil {
+		return err
+	}
+	_, err = t.own(ctx, nil, "add", "--update")
+	return err
 }
 
 // borrow makes the separate repository.
@@ -160,17 +172,7 @@ func (t tree) borrow(ctx context.Context) error {
 	if err := os.RemoveAll(t.dir); err != nil {
 		return err
 	}
-	format, err := t.git(ctx, nil, "rev-parse", "--show-object-format")
-	if err != nil {
-		return err
-	}
-	if _, err := t.git(ctx, nil, "init", "--quiet", "--bare", "--template=", "--object-format="+strings.TrimSpace(format), t.dir); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Join(t.dir, "objects/info"), 0o700); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(t.dir, "objects/info/alternates"), []byte(filepath.Join(paths[0], "objects")+"\n"), 0o600); err != nil {
+	if err := t.init(ctx, filepath.Join(paths[0], "objects")); err != nil {
 		return err
 	}
 	// The index spares git from reading every file, and the excludes are the user's choice. Either may be missing.
@@ -181,6 +183,21 @@ func (t tree) borrow(ctx context.Context) error {
 	_ = copyFile(filepath.Join(t.dir, "info/exclude"), paths[2])
 	_, err = t.own(ctx, nil, "config", "core.bare", "false")
 	return err
+}
+
+// init makes the separate repository, which borrows the objects of the other one.
+func (t tree) init(ctx context.Context, objects string) error {
+	format, err := t.git(ctx, nil, "rev-parse", "--show-object-format")
+	if err != nil {
+		return err
+	}
+	if _, err := t.git(ctx, nil, "init", "--quiet", "--bare", "--template=", "--object-format="+strings.TrimSpace(format), t.dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(t.dir, "objects/info"), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(t.dir, "objects/info/alternates"), []byte(objects+"\n"), 0o600)
 }
 
 func copyFile(to, from string) error {
@@ -208,7 +225,19 @@ func (t tree) addNew(ctx context.Context) (missing string, err error) {
 	if err != nil {
 		return "", err
 	}
-	var add []string
+	add, missing := t.selectNew(list)
+	if len(add) == 0 {
+		return missing, nil
+	}
+	_, err = t.own(ctx, []byte(strings.Join(add, "\x00")), "add", "--force", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul")
+	if err != nil {
+		return "some new files cannot be read, and are left out", nil //nolint:nilerr // the others are there
+	}
+	return missing, nil
+}
+
+// selectNew returns the files of a list that are not too large, and says what is left out.
+func (t tree) selectNew(list string) (add []string, missing string) {
 	var large, nested int
 	room := int64(maxPatch)
 	for name := range strings.SplitSeq(list, "\x00") {
@@ -229,14 +258,7 @@ func (t tree) addNew(ctx context.Context) (missing string, err error) {
 	} else if nested > 0 {
 		missing = fmt.Sprintf("%d repositories within the working tree are left out", nested)
 	}
-	if len(add) == 0 {
-		return missing, nil
-	}
-	_, err = t.own(ctx, []byte(strings.Join(add, "\x00")), "add", "--force", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul")
-	if err != nil {
-		return "some new files cannot be read, and are left out", nil //nolint:nilerr // the others are there
-	}
-	return missing, nil
+	return add, missing
 }
 
 // write writes the patch.
