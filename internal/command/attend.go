@@ -41,26 +41,40 @@ func (w *work) adopt(ctx context.Context) (on string, got sandbox.Result, err er
 	}
 	w.config.Logger.InfoContext(ctx, "continuing a command of an earlier server")
 	cmd := program(w.command, p)
-	if len(from.Secrets) > 0 {
-		err := db.Persist(w.config.Jobs.Results(), func() (err error) {
-			w.received, err = w.config.Secrets.ReceiveAgain(w.config.Jobs.Results(), w.job.Args.House, from.Secrets, from.SecretFiles)
-			return err
-		})
-		if err != nil {
-			return from.Sandbox, got, fmt.Errorf("%w: %v", errOutcomeUnknown, err)
-		}
-		w.to.receives(w.received)
+	if err := w.receiveAgain(from); err != nil {
+		return from.Sandbox, got, err
 	}
 	cmd.Env, cmd.Secrets = environment(w.command, p, w.received), w.received.Files
 	defer w.config.Boxes.KeepUsed(ctx, db.Scope{House: w.job.Args.House}, p.ID)()
 	got, err = w.attend(ctx, p, launcher, cmd, limit)
+	return from.Sandbox, got, w.adopted(got, err)
+}
+
+// receiveAgain receives the values of the secrets that the earlier server gave to the command.
+func (w *work) receiveAgain(from begun) error {
+	if len(from.Secrets) == 0 {
+		return nil
+	}
+	err := db.Persist(w.config.Jobs.Results(), func() (err error) {
+		w.received, err = w.config.Secrets.ReceiveAgain(w.config.Jobs.Results(), w.job.Args.House, from.Secrets, from.SecretFiles)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %v", errOutcomeUnknown, err)
+	}
+	w.to.receives(w.received)
+	return nil
+}
+
+// adopted returns the error of a command that this server continued.
+func (w *work) adopted(got sandbox.Result, err error) error {
 	switch {
 	case errors.Is(err, errSandboxEnded), fault.CodeOf(err) == fault.NotFound:
-		err = errCutOff
+		return errCutOff
 	case err == nil && got.ExitCode == exitNotBegun && got.Duration < time.Second && w.out.empty():
-		err = errOutcomeUnknown
+		return errOutcomeUnknown
 	}
-	return from.Sandbox, got, err
+	return err
 }
 
 // reach returns the sandbox in which an earlier server launched the command. It returns it even for a cancelled command,

@@ -65,14 +65,7 @@ func (c call) unattached(said entry.Command, ended *entry.CommandResult) (r repl
 		return r, nil
 	}
 	if c.Writes {
-		if !said.Written() {
-			return r, errNoInput
-		}
-		if c.End && ended == nil {
-			return r, errEndNotAccepted
-		}
-		r.Writing = Writing{Position: c.Position, Closed: ended != nil}
-		return r, nil
+		return c.unattachedInput(said, ended)
 	}
 	r.Reading.Position = c.Position
 	switch {
@@ -89,5 +82,17 @@ func (c call) unattached(said entry.Command, ended *entry.CommandResult) (r repl
 		return r, errOutputLost
 	}
 	r.Reading.Ended = true
+	return r, nil
+}
+
+// unattachedInput answers a call with input.
+func (c call) unattachedInput(said entry.Command, ended *entry.CommandResult) (r reply, err error) {
+	if !said.Written() {
+		return r, errNoInput
+	}
+	if c.End && ended == nil {
+		return r, errEndNotAccepted
+	}
+	r.Writing = Writing{Position: c.Position, Closed: ended != nil}
 	return r, nil
 }

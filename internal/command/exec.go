@@ -32,20 +32,26 @@ func (w *work) exec(ctx context.Context, p sandbox.Handle, cmd sandbox.Command) 
 	got, err := p.Exec(running, cmd)
 	stop()
 	if in != nil {
-		switch gone := fault.CodeOf(err) == fault.NotFound; {
-		case err != nil && context.Cause(running) == errInputCut:
-			err = errInputCut
-		case gone && in.untouched():
-			return got, err // the input stays open, because the caller runs the command in another sandbox
-		case gone:
-			err = errInputCut // the input read so far is lost with the sandbox
-		}
-		in.close()
+		err = in.ran(err, context.Cause(running))
 	}
 	if err == nil && w.to.feed != nil {
 		_ = w.to.feed.close(ctx) // an error must not fail the command: a reader that was too slow gets the error itself
 	}
 	return got, err
+}
+
+// ran closes the input after the command that reads it ran on this server, and returns the error of the command.
+func (i *input) ran(err, stopped error) error {
+	switch gone := fault.CodeOf(err) == fault.NotFound; {
+	case err != nil && stopped == errInputCut:
+		err = errInputCut
+	case gone && i.untouched():
+		return err // the input stays open, because the caller runs the command in another sandbox
+	case gone:
+		err = errInputCut // the input read so far is lost with the sandbox
+	}
+	i.close()
+	return err
 }
 
 // feedWriter writes one output of a command to its feed.

@@ -210,6 +210,29 @@ func (f *feed) put(ctx context.Context, channel Channel, data []byte, next int64
 func (f *feed) read(ctx context.Context, as Reader, position int64, deadline time.Time) (Reading, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	position = f.join(as, position)
+	if f.reader != as.ID {
+		return Reading{}, errReplaced
+	}
+	f.presence.begin()
+	defer f.presence.end()
+	f.advance(position)
+	if as.Intent == Leave {
+		f.lose()
+		return Reading{Position: position}, nil
+	}
+	for {
+		if r, done, err := f.reply(as, position, deadline); done || err != nil {
+			return r, err
+		}
+		if err := f.sleep(ctx, time.Until(deadline)); err != nil {
+			return Reading{}, fault.From(err)
+		}
+	}
+}
+
+// join makes a reader that joins the reader of the output, and returns its position.
+func (f *feed) join(as Reader, position int64) int64 {
 	if f.reader == "" {
 		f.reader = as.ID // the reader joined at an earlier server
 	}
@@ -219,40 +242,30 @@ func (f *feed) read(ctx context.Context, as Reader, position int64, deadline tim
 		position, f.lost, f.reader = f.base, false, as.ID
 		f.notify()
 	}
-	if f.reader != as.ID {
-		return Reading{}, errReplaced
+	return position
+}
+
+// reply answers a reader. done is false if there is nothing to say yet.
+func (f *feed) reply(as Reader, position int64, deadline time.Time) (r Reading, done bool, err error) {
+	switch {
+	case f.reader != as.ID:
+		return Reading{}, true, errReplaced
+	case position < f.base:
+		return Reading{}, true, errOutputLost
+	case as.Intent == Stay, as.Intent == Join:
+		return Reading{Position: position}, true, nil
+	case f.base < f.end:
+		return f.next(), true, nil
+	case f.left:
+		return Reading{Position: position}, true, nil
+	case f.closed && position > f.end:
+		return Reading{}, true, errOutputLost
+	case f.closed:
+		return Reading{Position: position, Ended: true}, true, nil
+	case time.Now().After(deadline):
+		return Reading{Position: position}, true, nil
 	}
-	intent := as.Intent
-	f.presence.begin()
-	defer f.presence.end()
-	f.advance(position)
-	if intent == Leave {
-		f.lose()
-		return Reading{Position: position}, nil
-	}
-	for {
-		switch {
-		case f.reader != as.ID:
-			return Reading{}, errReplaced
-		case position < f.base:
-			return Reading{}, errOutputLost
-		case intent == Stay, intent == Join:
-			return Reading{Position: position}, nil
-		case f.base < f.end:
-			return f.next(), nil
-		case f.left:
-			return Reading{Position: position}, nil
-		case f.closed && position > f.end:
-			return Reading{}, errOutputLost
-		case f.closed:
-			return Reading{Position: position, Ended: true}, nil
-		case time.Now().After(deadline):
-			return Reading{Position: position}, nil
-		}
-		if err := f.sleep(ctx, time.Until(deadline)); err != nil {
-			return Reading{}, fault.From(err)
-		}
-	}
+	return Reading{}, false, nil
 }
 
 // advance records that the reader has everything before a position.

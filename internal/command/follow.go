@@ -49,28 +49,8 @@ func (w *work) follow(ctx context.Context, limit time.Duration) (got sandbox.Res
 	f := &following{work: w, limit: limit, pace: newPace()}
 	f.ctx, f.leave = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer f.leave(nil)
-	defer context.AfterFunc(ctx, func() {
-		switch {
-		case jobs.Cancelled(ctx):
-			f.cancel()
-		case w.config.End:
-			f.stop(errCutOff, endGrace)
-		default:
-			f.leave(errHandedOver)
-		}
-	})()
-	if w.to.feed != nil {
-		go f.release()
-	} else {
-		go f.pace.keep(f.ctx, *w.launched, f.out.reserve, f.config.Logger)
-	}
-	if w.to.input != nil {
-		go func() {
-			if f.pass() != nil {
-				f.endInput()
-			}
-		}()
-	}
+	defer context.AfterFunc(ctx, func() { f.leaveWith(ctx) })()
+	f.serve()
 	if w.to.screen != nil {
 		w.to.screen.show(f.ctx, w.launched)
 		defer w.to.screen.show(f.ctx, nil)
@@ -92,12 +72,46 @@ func (w *work) follow(ctx context.Context, limit time.Duration) (got sandbox.Res
 		stop()
 	}
 	if err != nil {
-		if why := context.Cause(f.ctx); why != nil {
-			return f.got, true, why
-		}
-		return f.got, true, fmt.Errorf("%w: %v", errOutcomeUnknown, err)
+		return f.got, true, f.lost(err)
 	}
 	return f.outcome(ctx)
+}
+
+// leaveWith does what the end of ctx means for the command: it is cancelled, ended, or left to another server.
+func (f *following) leaveWith(ctx context.Context) {
+	switch {
+	case jobs.Cancelled(ctx):
+		f.cancel()
+	case f.config.End:
+		f.stop(errCutOff, endGrace)
+	default:
+		f.leave(errHandedOver)
+	}
+}
+
+// serve passes on output and input in the background.
+func (f *following) serve() {
+	if f.to.feed != nil {
+		go f.release()
+	} else {
+		go f.pace.keep(f.ctx, *f.launched, f.out.reserve, f.config.Logger)
+	}
+	if f.to.input == nil {
+		return
+	}
+	go func() {
+		if f.pass() != nil {
+			f.endInput()
+		}
+	}()
+}
+
+// lost returns why the command could not be followed to its end.
+func (f *following) lost(err error) error {
+	if why := context.Cause(f.ctx); why != nil {
+		return why
+	}
+	return fmt.Errorf("%w: %v", errOutcomeUnknown, err)
 }
 
 // cancel sends the command increasingly strong signals until it has ended.
@@ -202,18 +216,24 @@ func (f *following) pass() error {
 	}
 	switch _, err := io.Copy(to, in.reader(f.ctx)); {
 	case err == nil:
-		if err := to.Close(); err != nil {
-			f.config.Logger.WarnContext(f.ctx, "the end of the input cannot be passed on to the command's sandbox", "error", err)
-			return errInputCut
-		}
-		err := f.job.SetNote(f.config.Jobs.Results(), note{InputEnded: true}, nil)
-		if err != nil && !errors.Is(err, jobs.ErrTakenByOther) {
-			f.config.Logger.WarnContext(f.ctx, "cannot record that a command got all of its input; the next server would end it", "error", err)
-		}
+		return f.passedAll(to)
 	case errors.Is(err, errInputCut):
 		return err
 	case f.ctx.Err() == nil:
 		in.close() // the command reads no more
+	}
+	return nil
+}
+
+// passedAll ends the command's input after all of it was passed on.
+func (f *following) passedAll(to io.Closer) error {
+	if err := to.Close(); err != nil {
+		f.config.Logger.WarnContext(f.ctx, "the end of the input cannot be passed on to the command's sandbox", "error", err)
+		return errInputCut
+	}
+	err := f.job.SetNote(f.config.Jobs.Results(), note{InputEnded: true}, nil)
+	if err != nil && !errors.Is(err, jobs.ErrTakenByOther) {
+		f.config.Logger.WarnContext(f.ctx, "cannot record that a command got all of its input; the next server would end it", "error", err)
 	}
 	return nil
 }

@@ -84,22 +84,19 @@ func (i *input) write(ctx context.Context, k Keys, deadline time.Time) (Writing,
 	if k.Position > i.taken {
 		return Writing{}, fault.Newf(fault.OutOfRange, "run the command again", "the command's input was accepted only up to byte %d", i.taken)
 	}
-	data, end := k.Data, k.End
-	data = data[min(i.taken-k.Position, int64(len(data))):]
+	data := k.Data[min(i.taken-k.Position, int64(len(k.Data))):]
 	for {
+		late := i.left || time.Now().After(deadline)
 		switch {
 		case i.closed || i.ended:
 			return Writing{Position: i.taken, Closed: i.closed}, nil
-		case len(data) == 0 && !end:
-			return Writing{Position: i.taken}, nil
-		case i.left || time.Now().After(deadline):
-			if end && len(data) == 0 {
-				return Writing{}, errEndNotAccepted
-			}
+		case late && k.End && len(data) == 0:
+			return Writing{}, errEndNotAccepted
+		case late || len(data) == 0 && !k.End:
 			return Writing{Position: i.taken}, nil
 		case i.begun && (i.waiting < inputSize || len(data) == 0):
 			i.add(data)
-			i.ended = end
+			i.ended = k.End
 			i.notify()
 			return Writing{Position: i.taken}, nil
 		}
@@ -188,15 +185,7 @@ func (r inputReader) next(most int) ([]byte, error) {
 		case i.closed || i.left:
 			return nil, io.ErrClosedPipe
 		case len(i.pending) > 0:
-			piece := i.pending[0]
-			if len(piece) > most {
-				piece, i.pending[0] = piece[:most], piece[most:]
-			} else {
-				i.pending = i.pending[1:]
-			}
-			i.given, i.waiting = i.given+int64(len(piece)), i.waiting-len(piece)
-			i.notify()
-			return piece, nil
+			return i.give(most), nil
 		case i.ended:
 			return nil, io.EOF
 		case left <= 0:
@@ -206,6 +195,19 @@ func (r inputReader) next(most int) ([]byte, error) {
 			return nil, err
 		}
 	}
+}
+
+// give takes the first of the pending input, at most so many bytes.
+func (i *input) give(most int) []byte {
+	piece := i.pending[0]
+	if len(piece) > most {
+		piece, i.pending[0] = piece[:most], piece[most:]
+	} else {
+		i.pending = i.pending[1:]
+	}
+	i.given, i.waiting = i.given+int64(len(piece)), i.waiting-len(piece)
+	i.notify()
+	return piece
 }
 
 // untouched reports whether nobody has read from the input, so that another command can still get all of it.

@@ -15,6 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
 )
 
 const (
@@ -89,25 +90,36 @@ func (d *Commands) WriteTx(ctx context.Context, scope db.Scope, threadID string,
 		if err != nil {
 			return err
 		}
-		for i, said := range entries {
-			if isCommand := (entry.Command{}).Type(); drafts[i].Type != isCommand || said.Type != isCommand {
-				continue
-			}
-			if th.Inherited(said.Seq) {
-				return fault.Newf(fault.Exists, "choose another id", "the command %q ran in the thread from which this one was forked", said.ID).WithReason(fault.IDTaken)
-			}
-			if err := d.enqueueTx(ctx, tx, jobArgs{House: scope.House, Thread: th.ID, Stream: th.StreamID, Command: said.ID}, before); err != nil {
-				return err
-			}
-			if i == len(entries)-1 {
-				break
-			}
-			if before, err = d.queue.LoadTx(ctx, tx, scope.House, th.ID); err != nil {
+		return d.enqueueAllTx(ctx, tx, th, commandsIn(drafts, entries), before)
+	})
+}
+
+// commandsIn returns the entries of drafts that are commands.
+func commandsIn(drafts []entry.Draft, entries []entry.Entry) (commands []entry.Entry) {
+	for i, said := range entries {
+		if isCommand := (entry.Command{}).Type(); drafts[i].Type == isCommand && said.Type == isCommand {
+			commands = append(commands, said)
+		}
+	}
+	return commands
+}
+
+// enqueueAllTx queues the commands of a thread. before is the load of the queue before the first one.
+func (d *Commands) enqueueAllTx(ctx context.Context, tx pgx.Tx, th thread.Thread, commands []entry.Entry, before jobs.Load) (err error) {
+	for i, said := range commands {
+		if th.Inherited(said.Seq) {
+			return fault.Newf(fault.Exists, "choose another id", "the command %q ran in the thread from which this one was forked", said.ID).WithReason(fault.IDTaken)
+		}
+		if i > 0 {
+			if before, err = d.queue.LoadTx(ctx, tx, th.House, th.ID); err != nil {
 				return err
 			}
 		}
-		return nil
-	})
+		if err := d.enqueueTx(ctx, tx, jobArgs{House: th.House, Thread: th.ID, Stream: th.StreamID, Command: said.ID}, before); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // onSandbox records in commands the thread's sandbox at the time of the request.

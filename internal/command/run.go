@@ -89,11 +89,7 @@ func (w *work) run(ctx context.Context) {
 		w.out.spool = newSpool(w.config.SpoolDir, w.config.Artifacts.MaxSize, args.House, w.spools)
 		defer w.out.spool.close()
 	}
-	if w.job.Cancelled() {
-		var cancel context.CancelCauseFunc
-		ctx, cancel = context.WithCancelCause(ctx)
-		cancel(jobs.ErrCancelled)
-	}
+	ctx = w.cancellable(ctx)
 	start := time.Now()
 	var on string // the sandbox that it ran in, or may have run in
 	var got sandbox.Result
@@ -104,6 +100,21 @@ func (w *work) run(ctx context.Context) {
 		on, got, err = w.adopt(ctx)
 	}
 	w.ended = w.out.close()
+	w.conclude(ctx, on, got, start, err)
+}
+
+// cancellable returns a context that has ended if the command was cancelled before it began.
+func (w *work) cancellable(ctx context.Context) context.Context {
+	if !w.job.Cancelled() {
+		return ctx
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	cancel(jobs.ErrCancelled)
+	return ctx
+}
+
+// conclude describes how the command ended, or notes who continues it.
+func (w *work) conclude(ctx context.Context, on string, got sandbox.Result, start time.Time, err error) {
 	away, elsewhere := errors.AsType[*sandbox.OtherMachineError](err)
 	switch {
 	case elsewhere:
@@ -122,21 +133,9 @@ func (w *work) begin(ctx context.Context, start *time.Time) (on string, got sand
 	scope := db.Scope{House: w.job.Args.House, Agent: w.said.Author}
 	err = w.config.Boxes.Use(ctx, scope, w.job.Args.Thread, w.command.EnvironmentID, func(p sandbox.Handle) (err error) {
 		w.launched = nil
-		cmd := program(w.command, p)
-		limit, err := timeLimit(w.command, p)
+		cmd, limit, err := w.prepare(ctx, scope, p)
 		if err != nil {
 			return err
-		}
-		if w.received, err = w.receive(ctx, p.Secrets()); err != nil {
-			return err
-		}
-		cmd.Env, cmd.Secrets = environment(w.command, p, w.received), w.received.Files
-		w.to.receives(w.received)
-		w.missing = p.Missing()
-		if w.config.Provide != nil {
-			if err := w.config.Provide(ctx, scope, p, w.command); err != nil {
-				return err
-			}
 		}
 		launcher, launches := p.Launcher()
 		if err := w.noteBegun(ctx, p, launches); err != nil {
@@ -160,6 +159,24 @@ func (w *work) begin(ctx context.Context, start *time.Time) (on string, got sand
 	return on, got, err
 }
 
+// prepare returns the command for a sandbox, with its secrets and what else it needs, and its time limit.
+func (w *work) prepare(ctx context.Context, scope db.Scope, p sandbox.Handle) (cmd sandbox.Command, limit time.Duration, err error) {
+	cmd = program(w.command, p)
+	if limit, err = timeLimit(w.command, p); err != nil {
+		return cmd, 0, err
+	}
+	if w.received, err = w.receive(ctx, p.Secrets()); err != nil {
+		return cmd, 0, err
+	}
+	cmd.Env, cmd.Secrets = environment(w.command, p, w.received), w.received.Files
+	w.to.receives(w.received)
+	w.missing = p.Missing()
+	if w.config.Provide != nil {
+		err = w.config.Provide(ctx, scope, p, w.command)
+	}
+	return cmd, limit, err
+}
+
 // describe completes the result with how the command ended.
 func (w *work) describe(ctx context.Context, on string, got sandbox.Result, start time.Time, err error) {
 	r := &w.ended
@@ -178,6 +195,12 @@ func (w *work) describe(ctx context.Context, on string, got sandbox.Result, star
 	if r.DurationMS == 0 && w.note.Begun == nil {
 		r.DurationMS = time.Since(start).Milliseconds()
 	}
+	w.explain(ctx, got, err)
+}
+
+// explain completes the result of a command that did not end by itself.
+func (w *work) explain(ctx context.Context, got sandbox.Result, err error) {
+	r := &w.ended
 	switch {
 	case jobs.Cancelled(ctx):
 		r.Cancelled, r.CancelledBy = true, w.cancellation().By

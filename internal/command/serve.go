@@ -108,7 +108,31 @@ func (d *Commands) serveCall(ctx context.Context, scope db.Scope, c call, ask fu
 // lookFor looks up a command that this server does not work on. ended is nil if it has not ended. elsewhere is the
 // server that works on it, if another one does.
 func (d *Commands) lookFor(ctx context.Context, scope db.Scope, threadID, commandID string) (c entry.Command, ended *entry.CommandResult, elsewhere jobs.Server, err error) {
-	var log stream.Ref
+	log, elsewhere, err := d.serverOf(ctx, scope, threadID, commandID)
+	if err != nil {
+		return c, nil, 0, err
+	}
+	said, err := d.config.Log.Get(ctx, log, commandID)
+	if err != nil {
+		return c, nil, 0, err
+	}
+	c, ok := entry.As[entry.Command](said)
+	if !ok {
+		return c, nil, 0, fault.New(fault.NotFound, "this entry is not a command", "give the id of a command entry")
+	}
+	said, err = d.config.Log.Get(ctx, log, entry.ResultID(commandID))
+	if fault.CodeOf(err) == fault.NotFound {
+		return c, nil, elsewhere, nil
+	}
+	if err != nil {
+		return c, nil, 0, err
+	}
+	r, _ := entry.As[entry.CommandResult](said)
+	return c, &r, 0, nil
+}
+
+// serverOf returns the log of a thread, and the server that works on a command of it, if another one does.
+func (d *Commands) serverOf(ctx context.Context, scope db.Scope, threadID, commandID string) (log stream.Ref, elsewhere jobs.Server, err error) {
 	err = d.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := d.config.Threads.GetTx(ctx, tx, threadID)
 		if err != nil {
@@ -130,24 +154,5 @@ func (d *Commands) lookFor(ctx context.Context, scope db.Scope, threadID, comman
 		}
 		return err
 	})
-	if err != nil {
-		return c, nil, 0, err
-	}
-	said, err := d.config.Log.Get(ctx, log, commandID)
-	if err != nil {
-		return c, nil, 0, err
-	}
-	c, ok := entry.As[entry.Command](said)
-	if !ok {
-		return c, nil, 0, fault.New(fault.NotFound, "this entry is not a command", "give the id of a command entry")
-	}
-	said, err = d.config.Log.Get(ctx, log, entry.ResultID(commandID))
-	if fault.CodeOf(err) == fault.NotFound {
-		return c, nil, elsewhere, nil
-	}
-	if err != nil {
-		return c, nil, 0, err
-	}
-	r, _ := entry.As[entry.CommandResult](said)
-	return c, &r, 0, nil
+	return log, elsewhere, err
 }

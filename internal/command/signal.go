@@ -38,18 +38,10 @@ func (l launched) escalate(ctx context.Context, requested func() Signal, sent fu
 			}
 			began = time.Now().Add(-time.Duration(next.strength()) * entry.CancelGrace)
 			sent(next)
-			var err error
-			switch next {
-			case Interrupt:
-				err = l.interrupt(ctx)
-			case Terminate:
-				// End also kills the command after the grace, in case the loop does not get there in time. It runs in a
-				// goroutine, because it returns only when the command has ended, and a stronger signal may come before.
-				go func() { _ = l.end(ctx, entry.CancelGrace) }()
-			case Kill:
+			if next == Kill {
 				return l.end(ctx, 0)
 			}
-			if err != nil && ctx.Err() == nil {
+			if err := l.send(ctx, next); err != nil && ctx.Err() == nil {
 				return err
 			}
 		}
@@ -59,6 +51,17 @@ func (l launched) escalate(ctx context.Context, requested func() Signal, sent fu
 		case <-time.After(cancelPoll):
 		}
 	}
+}
+
+// send sends a signal that the command may handle.
+func (l launched) send(ctx context.Context, s Signal) error {
+	if s == Interrupt {
+		return l.interrupt(ctx)
+	}
+	// End also kills the command after the grace, in case the loop does not get there in time. It runs in a goroutine,
+	// because it returns only when the command has ended, and a stronger signal may come before.
+	go func() { _ = l.end(ctx, entry.CancelGrace) }()
+	return nil
 }
 
 // stronger returns the stronger of two signals.

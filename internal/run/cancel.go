@@ -32,21 +32,9 @@ func (r *Runs) cancelTx(ctx context.Context, tx pgx.Tx, th thread.Thread, by str
 	if !running {
 		epoch++
 	}
-	rows, err := r.launchesTx(ctx, tx, th.ID)
+	stopped, followed, err := r.cancelLaunchesTx(ctx, tx, th, epoch)
 	if err != nil {
 		return false, err
-	}
-	followed := false
-	for _, row := range rows {
-		var a launchArgs
-		if row.Args(&a) != nil || a.Epoch != epoch {
-			continue
-		}
-		ended, err := r.config.Jobs.CancelTx(ctx, tx, row.ID())
-		if err != nil {
-			return false, err
-		}
-		stopped, followed = true, followed || !ended
 	}
 	switch {
 	case running && followed: // the server that follows the run ends the runner, and then the run
@@ -60,6 +48,26 @@ func (r *Runs) cancelTx(ctx context.Context, tx pgx.Tx, th thread.Thread, by str
 		}
 	}
 	return stopped, err
+}
+
+// cancelLaunchesTx cancels the jobs of a run. stopped reports that there is one, and followed that a server works on it.
+func (r *Runs) cancelLaunchesTx(ctx context.Context, tx pgx.Tx, th thread.Thread, epoch int64) (stopped, followed bool, err error) {
+	rows, err := r.launchesTx(ctx, tx, th.ID)
+	if err != nil {
+		return false, false, err
+	}
+	for _, row := range rows {
+		var a launchArgs
+		if row.Args(&a) != nil || a.Epoch != epoch {
+			continue
+		}
+		ended, err := r.config.Jobs.CancelTx(ctx, tx, row.ID())
+		if err != nil {
+			return false, false, err
+		}
+		stopped, followed = true, followed || !ended
+	}
+	return stopped, followed, nil
 }
 
 // CancelBelowTx stops the runs of a thread and of all its descendants, in the transaction that deletes them. It must be

@@ -81,15 +81,7 @@ func (r *Runs) Branch(ctx context.Context, scope db.Scope, threadID string, epoc
 	if err != nil {
 		return Used{}, err
 	}
-	author := "arbe"
-	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
-		b, err := r.config.Bots.GetTx(ctx, tx, scope.House, th.Agent)
-		if fault.CodeOf(err) == fault.NotFound {
-			return nil // it left
-		}
-		author = b.Handle
-		return err
-	})
+	author, err := r.author(ctx, scope, th)
 	if err != nil {
 		return Used{}, err
 	}
@@ -99,6 +91,20 @@ func (r *Runs) Branch(ctx context.Context, scope db.Scope, threadID string, epoc
 		Directory: sandbox.Workspace, Changes: changed.Patch,
 	})
 	return Used{Thread: th.ID, Command: said, Branch: name, URL: branchURL(remote, host, name)}, err
+}
+
+// author returns the handle of the bot that drives a thread, or arbe's name if the bot has left.
+func (r *Runs) author(ctx context.Context, scope db.Scope, th thread.Thread) (author string, err error) {
+	author = "arbe"
+	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		b, err := r.config.Bots.GetTx(ctx, tx, scope.House, th.Agent)
+		if fault.CodeOf(err) == fault.NotFound {
+			return nil // it left
+		}
+		author = b.Handle
+		return err
+	})
+	return author, err
 }
 
 // branchRemote returns the remote repository for a branch with the changes of a run, and its host. Without one, the error is

@@ -107,11 +107,7 @@ func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) er
 	if err := r.config.Boxes.TouchTx(ctx, tx, th.Sandbox); err != nil { // so that its files are saved
 		return err
 	}
-	unread, err := r.config.Threads.UnreadTx(ctx, tx, th)
-	if err == nil && unread && e.to == thread.Completed {
-		_, err = r.requestTx(ctx, tx, th, note{})
-	}
-	if err != nil {
+	if err := r.goOnTx(ctx, tx, th, e); err != nil {
 		return err
 	}
 	appends := map[stream.Ref][]entry.Draft{th.Stream(): slices.Concat(e.before, unasked, e.reports(th), []entry.Draft{status})}
@@ -120,6 +116,20 @@ func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) er
 			return err
 		}
 	}
+	return r.appendAllTx(ctx, tx, th, appends)
+}
+
+// goOnTx requests the next run for messages that came too late for one that completed its work.
+func (r *Runs) goOnTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) error {
+	unread, err := r.config.Threads.UnreadTx(ctx, tx, th)
+	if err == nil && unread && e.to == thread.Completed {
+		_, err = r.requestTx(ctx, tx, th, note{})
+	}
+	return err
+}
+
+// appendAllTx appends to the logs of a thread and its parent.
+func (r *Runs) appendAllTx(ctx context.Context, tx pgx.Tx, th thread.Thread, appends map[stream.Ref][]entry.Draft) error {
 	// Logs are always locked in this order.
 	refs := slices.Collect(maps.Keys(appends))
 	sort.Slice(refs, func(i, j int) bool { return refs[i].Name < refs[j].Name })

@@ -62,6 +62,20 @@ func (r *Runs) accept(ctx context.Context, by Poster, w stream.Write) (done stre
 	if err := r.nameKept(ctx, by, sorted.entries); err != nil {
 		return done, err
 	}
+	if done, err = r.store(ctx, by, sorted, w); err != nil {
+		return done, err
+	}
+	switch {
+	case sorted.report != nil:
+		err = r.report(ctx, by, sorted)
+	case sorted.beat != nil:
+		err = r.beat(ctx, by, p, *sorted.beat)
+	}
+	return done, err
+}
+
+// store publishes and writes what was posted, except for a report.
+func (r *Runs) store(ctx context.Context, by Poster, sorted sorted, w stream.Write) (done stream.Written, err error) {
 	ref := log(by.House, by.Thread)
 	for _, d := range sorted.deltas {
 		_ = r.config.Log.Publish(ctx, ref, d) // it may be lost, because the entry has all of it
@@ -80,18 +94,9 @@ func (r *Runs) accept(ctx context.Context, by Poster, w stream.Write) (done stre
 		w.Content = nil
 	}
 	if sorted.report == nil && len(w.Content) > 0 {
-		if done, err = r.config.Log.Write(ctx, ref, w); err != nil {
-			return done, err
-		}
-	} else if done.Stream, err = r.config.Log.Describe(ctx, ref); err != nil {
-		return done, err
+		return r.config.Log.Write(ctx, ref, w)
 	}
-	switch {
-	case sorted.report != nil:
-		err = r.report(ctx, by, sorted)
-	case sorted.beat != nil:
-		err = r.beat(ctx, by, p, *sorted.beat)
-	}
+	done.Stream, err = r.config.Log.Describe(ctx, ref)
 	return done, err
 }
 

@@ -103,24 +103,27 @@ func (l *launch) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	return l.config.Boxes.Use(ctx, l.scope, l.thread.ID, "", func(h sandbox.Handle) error {
-		launcher, ok := h.Launcher()
-		if !ok {
-			return fault.New(fault.Precondition, "choose an environment with another driver", "the thread's sandbox cannot run coding agents, because nothing in it outlives a command")
-		}
-		if h.Door() == "" {
-			return fault.New(fault.Precondition, "use a sandbox with a network; for drivers other than local, also set public_url to where the internet reaches this server",
-				"programs in the thread's sandbox cannot reach this server, to which a coding agent reports")
-		}
-		placed, err := l.prepare(ctx, h, agent)
-		if err != nil {
-			return err
-		}
-		if err := l.claim(ctx, h); err != nil {
-			return err
-		}
-		return l.start(ctx, h, launcher, placed)
-	})
+	return l.config.Boxes.Use(ctx, l.scope, l.thread.ID, "", func(h sandbox.Handle) error { return l.launchIn(ctx, h, agent) })
+}
+
+// launchIn claims the run and launches its runner in a sandbox.
+func (l *launch) launchIn(ctx context.Context, h sandbox.Handle, agent Agent) error {
+	launcher, ok := h.Launcher()
+	if !ok {
+		return fault.New(fault.Precondition, "choose an environment with another driver", "the thread's sandbox cannot run coding agents, because nothing in it outlives a command")
+	}
+	if h.Door() == "" {
+		return fault.New(fault.Precondition, "use a sandbox with a network; for drivers other than local, also set public_url to where the internet reaches this server",
+			"programs in the thread's sandbox cannot reach this server, to which a coding agent reports")
+	}
+	placed, err := l.prepare(ctx, h, agent)
+	if err != nil {
+		return err
+	}
+	if err := l.claim(ctx, h); err != nil {
+		return err
+	}
+	return l.start(ctx, h, launcher, placed)
 }
 
 // rule finds the tools that need a person's approval.
@@ -200,17 +203,7 @@ func (l *launch) follow(ctx context.Context) error {
 	left := time.Until(l.thread.Run.StartedAt.Add(l.most() + overdue))
 	bounded, cancel := context.WithTimeout(ctx, min(followFor, max(left, 0)))
 	defer cancel()
-	var exit sandbox.Record
-	err = launcher.Follow(bounded, h.Ref, l.id(), 0, func(r sandbox.Record) error {
-		switch r.Kind {
-		case sandbox.RecordStdout, sandbox.RecordStderr:
-			l.tail = append(l.tail, r.Data...)
-			l.tail = l.tail[max(0, len(l.tail)-lastLines):]
-		case sandbox.RecordExit:
-			exit = r
-		}
-		return nil
-	})
+	exit, err := l.output(bounded, h, launcher)
 	switch {
 	case err != nil && fault.CodeOf(err) == fault.NotFound:
 		return &goneError{"its sandbox does not know its runner", ""}
@@ -224,6 +217,26 @@ func (l *launch) follow(ctx context.Context) error {
 	} else if err := l.recover(ctx, h, launcher); err != nil {
 		return err
 	}
+	return l.gone(exit)
+}
+
+// output reads the runner's output until it ends, and keeps the last of it.
+func (l *launch) output(ctx context.Context, h sandbox.Handle, launcher sandbox.Launcher) (exit sandbox.Record, err error) {
+	err = launcher.Follow(ctx, h.Ref, l.id(), 0, func(r sandbox.Record) error {
+		switch r.Kind {
+		case sandbox.RecordStdout, sandbox.RecordStderr:
+			l.tail = append(l.tail, r.Data...)
+			l.tail = l.tail[max(0, len(l.tail)-lastLines):]
+		case sandbox.RecordExit:
+			exit = r
+		}
+		return nil
+	})
+	return exit, err
+}
+
+// gone describes the end of a runner without a report.
+func (l *launch) gone(exit sandbox.Record) error {
 	if exit.BoxEnded {
 		return &goneError{"its sandbox ended while it ran", string(l.tail)}
 	}

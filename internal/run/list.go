@@ -119,25 +119,11 @@ func learn(list []Run, threadID string, e entry.Entry) []Run {
 	if !ok {
 		return list
 	}
-	at := func(epoch int64) *Run {
-		for i := range list {
-			if list[i].Epoch == epoch {
-				return &list[i]
-			}
-		}
-		list = append(list, Run{Thread: threadID, Epoch: epoch, Status: thread.Running})
-		return &list[len(list)-1]
-	}
+	at := func(epoch int64) *Run { return runOf(&list, threadID, epoch) }
 	switch p := p.(type) {
 	case entry.StatusChanged:
-		switch {
-		case p.Epoch == 0:
-		case thread.Status(p.To) == thread.Running:
-			run := at(p.Epoch)
-			run.Started, run.Policy = e.Time, entry.Reason(p.Policy)
-		default:
-			run := at(p.Epoch)
-			run.Status, run.Ended = thread.Status(p.To), e.Time
+		if p.Epoch != 0 {
+			at(p.Epoch).changed(p, e.Time)
 		}
 	case entry.RunFinished:
 		run := at(p.Epoch)
@@ -154,4 +140,24 @@ func learn(list []Run, threadID string, e entry.Entry) []Run {
 		run.Next = "continue the thread: the agent goes on from the log"
 	}
 	return list
+}
+
+// runOf returns a run of the list, to which it adds the run if it is not there.
+func runOf(list *[]Run, threadID string, epoch int64) *Run {
+	for i := range *list {
+		if (*list)[i].Epoch == epoch {
+			return &(*list)[i]
+		}
+	}
+	*list = append(*list, Run{Thread: threadID, Epoch: epoch, Status: thread.Running})
+	return &(*list)[len(*list)-1]
+}
+
+// changed adds a change of status.
+func (r *Run) changed(p entry.StatusChanged, at time.Time) {
+	if thread.Status(p.To) == thread.Running {
+		r.Started, r.Policy = at, entry.Reason(p.Policy)
+		return
+	}
+	r.Status, r.Ended = thread.Status(p.To), at
 }

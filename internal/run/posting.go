@@ -127,27 +127,28 @@ func redacted(from *secret.Redactor, text json.RawMessage) json.RawMessage {
 		return text // it is refused later as invalid JSON
 	}
 	found := false
-	var clean func(any) any
-	clean = func(v any) any {
-		switch v := v.(type) {
-		case string:
-			without := from.String(v)
-			found = found || without != v
-			return without
-		case []any:
-			for i := range v {
-				v[i] = clean(v[i])
-			}
-		case map[string]any:
-			for name := range v {
-				v[name] = clean(v[name])
-			}
-		}
-		return v
-	}
-	if parsed = clean(parsed); !found {
+	if parsed = redactedValue(from, parsed, &found); !found {
 		return text
 	}
 	without, _ := json.Marshal(parsed) // cannot fail, because it was just decoded
 	return without
+}
+
+// redactedValue removes secrets from a parsed JSON value, and reports in found whether there were any.
+func redactedValue(from *secret.Redactor, v any, found *bool) any {
+	switch v := v.(type) {
+	case string:
+		without := from.String(v)
+		*found = *found || without != v
+		return without
+	case []any:
+		for i := range v {
+			v[i] = redactedValue(from, v[i], found)
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = redactedValue(from, v[name], found)
+		}
+	}
+	return v
 }

@@ -99,13 +99,7 @@ func (r *Runs) ChangeQueue(ctx context.Context, scope db.Scope, threadID string,
 		if done, err := r.repeatedTx(ctx, tx, th, draft); done || err != nil {
 			return err
 		}
-		q, err := r.config.Threads.QueueTx(ctx, tx, th)
-		if err == nil {
-			err = r.mayChangeTx(ctx, tx, th, q, c)
-		}
-		if p, times := c.What.(entry.QueueTimed); err == nil && times && !p.Queue {
-			err = r.maySteerTx(ctx, tx, th)
-		}
+		q, err := r.changeableTx(ctx, tx, th, c)
 		if err != nil {
 			return err
 		}
@@ -119,6 +113,18 @@ func (r *Runs) ChangeQueue(ctx context.Context, scope db.Scope, threadID string,
 		}
 		return err
 	})
+}
+
+// changeableTx returns the thread's queue, or an error if the change is not possible now.
+func (r *Runs) changeableTx(ctx context.Context, tx pgx.Tx, th thread.Thread, c QueueChange) (*entry.Queue, error) {
+	q, err := r.config.Threads.QueueTx(ctx, tx, th)
+	if err == nil {
+		err = r.mayChangeTx(ctx, tx, th, q, c)
+	}
+	if p, times := c.What.(entry.QueueTimed); err == nil && times && !p.Queue {
+		err = r.maySteerTx(ctx, tx, th)
+	}
+	return q, err
 }
 
 // repeatedTx reports whether an entry was already written.

@@ -114,33 +114,48 @@ func (r *Runs) spawnTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (
 	if err != nil || begun(child) { // the call is a retry
 		return child, err
 	}
-	if t.continues {
-		if err := r.mayLeaveTx(ctx, tx, parent); err != nil {
-			return child, err
+	s := spawned{Runs: r, scope: scope, task: t, bot: b, parent: parent}
+	return child, s.beginTx(ctx, tx, child)
+}
+
+// spawned is what the beginning of a child's run follows from.
+type spawned struct {
+	*Runs
+	scope  db.Scope
+	task   Task
+	bot    bot.Bot
+	parent thread.Thread
+}
+
+// beginTx writes the task to the child's log, requests its run, and tells the parent.
+func (s spawned) beginTx(ctx context.Context, tx pgx.Tx, child thread.Thread) error {
+	if s.task.continues {
+		if err := s.mayLeaveTx(ctx, tx, s.parent); err != nil {
+			return err
 		}
 	}
-	n, err := r.placeTx(ctx, tx, parent, child, t)
+	n, err := s.placeTx(ctx, tx, s.parent, child, s.task)
 	if err != nil {
-		return child, err
+		return err
 	}
 	n.Policy = entry.ReasonDelegated
-	if _, err := r.config.Log.AppendTx(ctx, tx, child.Stream(), t.begin(scope.Agent, child)...); err != nil {
-		return child, err
+	if _, err := s.config.Log.AppendTx(ctx, tx, child.Stream(), s.task.begin(s.scope.Agent, child)...); err != nil {
+		return err
 	}
-	if _, err := r.requestTx(ctx, tx, child, n); err != nil {
-		return child, err
+	if _, err := s.requestTx(ctx, tx, child, n); err != nil {
+		return err
 	}
-	if t.Wait > 0 {
-		if err := r.config.Threads.AwaitTx(ctx, tx, child.ID, t.Wait); err != nil {
-			return child, err
+	if s.task.Wait > 0 {
+		if err := s.config.Threads.AwaitTx(ctx, tx, child.ID, s.task.Wait); err != nil {
+			return err
 		}
 	}
-	if parent.ID != "" {
-		_, err = r.config.Log.AppendTx(ctx, tx, parent.Stream(), entry.NewDraft(t.Entry, scope.Agent, entry.AgentSpawn{
-			ChildThreadID: child.ID, AgentID: b.ID, Runtime: b.Runtime, Task: entry.Clip(t.Text, shownTask),
+	if s.parent.ID != "" {
+		_, err = s.config.Log.AppendTx(ctx, tx, s.parent.Stream(), entry.NewDraft(s.task.Entry, s.scope.Agent, entry.AgentSpawn{
+			ChildThreadID: child.ID, AgentID: s.bot.ID, Runtime: s.bot.Runtime, Task: entry.Clip(s.task.Text, shownTask),
 		}))
 	}
-	return child, err
+	return err
 }
 
 // begun reports whether the log of a child has its task.
