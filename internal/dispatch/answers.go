@@ -34,12 +34,8 @@ func (d *Dispatcher) Answerers(ctx context.Context, by Speaker, threadID string,
 		return nil, err
 	}
 	draft := w.Chat(by.Agent)
-	if text, composed := composedIn(draft); composed && !w.Literal {
-		_, command := entry.ParseCommand(text)
-		_, _, delegation := entry.ParseDelegation(text)
-		if entry.Unescaped(text) == text && (command || delegation) {
-			return nil, nil
-		}
+	if !w.Literal && asksNobody(draft) {
+		return nil, nil
 	}
 	if by.Confined {
 		draft = entry.Confine(draft)
@@ -53,19 +49,35 @@ func (d *Dispatcher) Answerers(ctx context.Context, by Speaker, threadID string,
 	if err != nil {
 		return nil, err
 	}
+	return answerersOf(n, roster.Bots, said, triggers, active), nil
+}
+
+// asksNobody reports whether a message is a command or delegates a task.
+func asksNobody(draft entry.Draft) bool {
+	text, composed := composedIn(draft)
+	if !composed {
+		return false
+	}
+	_, command := entry.ParseCommand(text)
+	_, _, delegation := entry.ParseDelegation(text)
+	return entry.Unescaped(text) == text && (command || delegation)
+}
+
+// answerersOf returns the bots that react to what was said.
+func answerersOf(n *News, of []bot.Bot, said []entry.Entry, triggers []*trigger, active map[string]turn.State) (list []Answerer) {
 	bots := map[string]bot.Bot{}
-	for _, b := range roster.Bots {
+	for _, b := range of {
 		bots[b.ID] = b
 	}
-	if toldDriver(n, roster.Bots, said) > 0 {
+	if toldDriver(n, of, said) > 0 {
 		list = append(list, Answerer{bots[n.Driver], policy.Decision{Bot: n.Driver, Action: policy.Fire, Reason: entry.ReasonDriver}})
 	}
 	for _, t := range triggers {
-		for _, decision := range policy.Select(t.Trigger, roster.Bots, statesOf(active, roster.Bots)) {
+		for _, decision := range policy.Select(t.Trigger, of, statesOf(active, of)) {
 			list = append(list, Answerer{bots[decision.Bot], decision})
 		}
 	}
-	return list, nil
+	return list
 }
 
 // placeOf returns the facts about a thread that decisions use, and the activity of its bots.

@@ -57,11 +57,7 @@ func (c *chooser) choose(ctx context.Context, n *News) (Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	var handles []string
-	if n.Driver == "" && len(n.People) < 2 && !policy.Listens(n.where(), roster.Bots) {
-		handles = roster.handles()
-	}
-	chats, err := n.Chats(ctx, handles)
+	chats, err := n.Chats(ctx, c.handlesFor(n, roster))
 	if err != nil {
 		return nil, err
 	}
@@ -84,28 +80,51 @@ func (c *chooser) choose(ctx context.Context, n *News) (Work, error) {
 	if len(matter) == 0 && told == 0 && len(mentioned) == 0 {
 		return nil, nil
 	}
-	return func(ctx context.Context, tx pgx.Tx) (Outcome, error) {
-		if told > 0 {
-			if err := c.said(ctx, tx, n.Thread, told); err != nil {
-				return Outcome{}, err
-			}
+	answer := answering{c, n, roster.Bots, matter, told, mentioned, partner}
+	return answer.write, nil
+}
+
+// handlesFor returns the handles for which chats are searched; nil if all chats matter.
+func (c *chooser) handlesFor(n *News, roster known) []string {
+	if n.Driver == "" && len(n.People) < 2 && !policy.Listens(n.where(), roster.Bots) {
+		return roster.handles()
+	}
+	return nil
+}
+
+// answering is what a thread's new entries ask for.
+type answering struct {
+	*chooser
+	news      *News
+	bots      []bot.Bot
+	matter    []*trigger
+	told      int64 // see toldDriver
+	mentioned []mention
+	partner   string // the bot with which a conversation begins; see begins
+}
+
+// write is a [Work].
+func (a answering) write(ctx context.Context, tx pgx.Tx) (Outcome, error) {
+	if a.told > 0 {
+		if err := a.said(ctx, tx, a.news.Thread, a.told); err != nil {
+			return Outcome{}, err
 		}
-		for _, m := range mentioned {
-			if err := c.mentions.MentionTx(ctx, tx, n.Thread, m.people, m.seq); err != nil {
-				return Outcome{}, err
-			}
+	}
+	for _, m := range a.mentioned {
+		if err := a.mentions.MentionTx(ctx, tx, a.news.Thread, m.people, m.seq); err != nil {
+			return Outcome{}, err
 		}
-		if len(matter) == 0 {
-			return Outcome{}, nil
+	}
+	if len(a.matter) == 0 {
+		return Outcome{}, nil
+	}
+	if a.partner != "" {
+		if err := a.begin(ctx, tx, a.news.Thread, a.partner); err != nil {
+			return Outcome{}, err
 		}
-		if partner != "" {
-			if err := c.begin(ctx, tx, n.Thread, partner); err != nil {
-				return Outcome{}, err
-			}
-		}
-		a := &asking{news: n, triggers: matter}
-		return a.ask(ctx, tx, c, roster.Bots)
-	}, nil
+	}
+	asks := &asking{news: a.news, triggers: a.matter}
+	return asks.ask(ctx, tx, a.chooser, a.bots)
 }
 
 // asking turns the triggers among a thread's new entries into turns, in one transaction.
@@ -160,9 +179,7 @@ func (a *asking) begin(ctx context.Context, tx pgx.Tx, c *chooser, bots []bot.Bo
 // decide adds a policy's decision about a trigger to the outcome.
 func (a *asking) decide(ctx context.Context, tx pgx.Tx, t *trigger, d policy.Decision) error {
 	if d.Action == policy.Skip {
-		a.outcome.Notes = append(a.outcome.Notes, entry.NewDraft("", "", entry.Skipped{
-			AgentID: d.Bot, EntryID: t.entry.ID, Reason: string(d.Reason), Explanation: d.Reason.Explain(), PolicyID: d.Policy,
-		}))
+		a.outcome.Notes = append(a.outcome.Notes, entry.NewDraft("", "", skipped(t, d, d.Reason, d.Reason.Explain())))
 		return nil
 	}
 	r := turn.Request{
@@ -190,4 +207,9 @@ func (a *asking) decide(ctx context.Context, tx pgx.Tx, t *trigger, d policy.Dec
 	a.states[d.Bot] = s
 	a.outcome.Turns = append(a.outcome.Turns, r)
 	return nil
+}
+
+// skipped says that a bot does not react to an entry.
+func skipped(t *trigger, d policy.Decision, reason entry.Reason, explanation string) entry.Skipped {
+	return entry.Skipped{AgentID: d.Bot, EntryID: t.entry.ID, Reason: string(reason), Explanation: explanation, PolicyID: d.Policy}
 }

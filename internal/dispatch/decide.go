@@ -101,6 +101,11 @@ func (c *decider) run() {
 			return
 		}
 	}
+	c.decideUntil(ctx, least)
+}
+
+// decideUntil decides in rounds until ctx ends. least is the shortest pause between two rounds.
+func (c *decider) decideUntil(ctx context.Context, least time.Duration) {
 	var again, ready <-chan time.Time
 	for {
 		select {
@@ -176,28 +181,13 @@ func (c *decider) round(ctx context.Context, news []*houseNews) {
 // decide decides the waiting entries of a house's threads, for about decideTime. It returns what that costs the house, and
 // whether entries remain for a later round.
 func (c *decider) decide(ctx context.Context, refs map[int64]stream.Ref, rows []query.UndecidedRow) (cost time.Duration, behind bool) {
-	var left atomic.Bool
-	later := func(id int64) {
-		left.Store(true)
-		c.news.add(id, refs[id])
-	}
-	settle := func(m move, tail int64, err error) {
-		switch {
-		case fault.CodeOf(err) == fault.NotFound: // the thread was deleted
-		case err != nil && !errors.Is(err, errOvertaken):
-			c.fail(err, map[int64]stream.Ref{m.stream: m.ref})
-		case err != nil, m.upto < tail:
-			later(m.stream)
-		}
-	}
-	var all sync.WaitGroup
-	places := make(chan struct{}, decideAtOnce)
+	d := &deciding{decider: c, refs: refs, places: make(chan struct{}, decideAtOnce)}
 	// Take short logs first, so that nobody waits for those that need several rounds.
 	sort.Slice(rows, func(i, j int) bool { return rows[i].Tail-rows[i].Decided < rows[j].Tail-rows[j].Decided })
 	room, began := int64(decideScan), time.Now()
 	for _, row := range rows {
 		if room <= 0 || time.Since(began) >= decideTime {
-			later(row.StreamID)
+			d.later(row.StreamID)
 			continue
 		}
 		m := move{row.StreamID, refs[row.StreamID], row.Decided, row.Tail}
@@ -211,27 +201,58 @@ func (c *decider) decide(ctx context.Context, refs map[int64]stream.Ref, rows []
 			room -= m.upto - m.behind
 			cost += threadCost + time.Duration(m.upto-m.behind)*entryCost
 		}
-		switch {
-		case err == nil && work != nil:
-			places <- struct{}{}
-			all.Go(func() {
-				defer func() { <-places }()
-				err := c.commit(ctx, m, work)
-				if err == nil {
-					c.index.add(m.stream)
-				}
-				settle(m, row.Tail, err)
-			})
-			continue
-		case err == nil:
-			c.mu.Lock()
-			c.moves = append(c.moves, m)
-			c.mu.Unlock()
-		}
-		settle(m, row.Tail, err)
+		d.finish(ctx, m, row.Tail, work, err)
 	}
-	all.Wait()
-	return cost, left.Load()
+	d.all.Wait()
+	return cost, d.left.Load()
+}
+
+// deciding is a round of decisions for a house.
+type deciding struct {
+	*decider
+	refs   map[int64]stream.Ref
+	left   atomic.Bool // entries remain for a later round
+	all    sync.WaitGroup
+	places chan struct{}
+}
+
+// later leaves a thread to a later round.
+func (d *deciding) later(id int64) {
+	d.left.Store(true)
+	d.news.add(id, d.refs[id])
+}
+
+// finish commits the work that new entries ask for, in the background, or only notes that they were decided.
+func (d *deciding) finish(ctx context.Context, m move, tail int64, work Work, err error) {
+	if err == nil && work != nil {
+		d.places <- struct{}{}
+		d.all.Go(func() {
+			defer func() { <-d.places }()
+			err := d.commit(ctx, m, work)
+			if err == nil {
+				d.index.add(m.stream)
+			}
+			d.settle(m, tail, err)
+		})
+		return
+	}
+	if err == nil {
+		d.mu.Lock()
+		d.moves = append(d.moves, m)
+		d.mu.Unlock()
+	}
+	d.settle(m, tail, err)
+}
+
+// settle leaves what remains of a thread, or failed, to a later round.
+func (d *deciding) settle(m move, tail int64, err error) {
+	switch {
+	case fault.CodeOf(err) == fault.NotFound: // the thread was deleted
+	case err != nil && !errors.Is(err, errOvertaken):
+		d.fail(err, map[int64]stream.Ref{m.stream: m.ref})
+	case err != nil, m.upto < tail:
+		d.later(m.stream)
+	}
 }
 
 // settleIdle moves the cursors past entries that ask for no work, for all houses together and without waiting for the disk.

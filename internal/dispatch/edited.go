@@ -91,25 +91,13 @@ func (r *revising) mentionsTx(ctx context.Context, tx pgx.Tx, message entry.Entr
 	if r.roster == nil || r.config.Mentions == nil {
 		return nil
 	}
-	people := func(c entry.Chat) []string {
-		said := entry.Entry{Seq: message.Seq, ID: message.ID, Author: message.Author, Type: c.Type(), Payload: unescapedJSON(c)}
-		if found := r.roster.mentionsIn(r.news, []entry.Entry{said}); len(found) > 0 {
-			return found[0].people
-		}
-		return nil
-	}
-	before, now := people(was), []string(nil)
+	before, now := r.peopleIn(message, was), []string(nil)
 	if !r.Delete {
 		is := was
 		is.Text = r.Text
-		now = people(is)
+		now = r.peopleIn(message, is)
 	}
-	var added []string
-	for _, p := range now {
-		if !slices.Contains(before, p) {
-			added = append(added, p)
-		}
-	}
+	added := slices.DeleteFunc(slices.Clone(now), func(p string) bool { return slices.Contains(before, p) })
 	if len(added) > 0 {
 		if err := r.config.Mentions.MentionTx(ctx, tx, r.news.Thread, added, at); err != nil {
 			return err
@@ -126,6 +114,15 @@ func (r *revising) mentionsTx(ctx context.Context, tx pgx.Tx, message entry.Entr
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// peopleIn returns the people whom a message would mention if it were c.
+func (r *revising) peopleIn(message entry.Entry, c entry.Chat) []string {
+	said := entry.Entry{Seq: message.Seq, ID: message.ID, Author: message.Author, Type: c.Type(), Payload: unescapedJSON(c)}
+	if found := r.roster.mentionsIn(r.news, []entry.Entry{said}); len(found) > 0 {
+		return found[0].people
 	}
 	return nil
 }

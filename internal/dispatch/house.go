@@ -34,23 +34,8 @@ const threadsAtOnce = 100
 // transaction. After a failure, the job is retried with increasing pauses, and continues where it stopped.
 func (d *Dispatcher) deleteHouse(ctx context.Context, job *jobs.Job[deleteHouseArgs]) error {
 	scope := db.Scope{House: job.Args.House}
-	for {
-		var threads []string
-		err := d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
-			threads, err = queries.ThreadsToDelete(ctx, tx, scope.House, threadsAtOnce)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for _, id := range threads {
-			if err := d.DeleteThread(ctx, scope, id); err != nil {
-				return err
-			}
-		}
-		if len(threads) == 0 {
-			break
-		}
+	if err := d.deleteThreads(ctx, scope); err != nil {
+		return err
 	}
 	err := d.boxes.RemoveAll(ctx, scope)
 	if away, ok := errors.AsType[*sandbox.OtherMachineError](err); ok {
@@ -68,4 +53,23 @@ func (d *Dispatcher) deleteHouse(ctx context.Context, job *jobs.Job[deleteHouseA
 		d.logger.InfoContext(ctx, "a deleted house is gone", "house", scope.House)
 	}
 	return err
+}
+
+// deleteThreads deletes the threads of a house, some at a time.
+func (d *Dispatcher) deleteThreads(ctx context.Context, scope db.Scope) error {
+	for {
+		var threads []string
+		err := d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+			threads, err = queries.ThreadsToDelete(ctx, tx, scope.House, threadsAtOnce)
+			return err
+		})
+		if err != nil || len(threads) == 0 {
+			return err
+		}
+		for _, id := range threads {
+			if err := d.DeleteThread(ctx, scope, id); err != nil {
+				return err
+			}
+		}
+	}
 }

@@ -134,30 +134,12 @@ func (x *indexer) retry() {
 
 // round indexes some entries of some waiting logs. It returns false if no log waits.
 func (x *indexer) round(ctx context.Context) bool {
-	x.mu.Lock()
-	var ids []int64
-	for id := range x.waiting {
-		if len(ids) == indexMost {
-			x.wake()
-			break
-		}
-		ids = append(ids, id)
-		delete(x.waiting, id)
-	}
-	x.mu.Unlock()
+	ids := x.take()
 	if len(ids) == 0 {
 		return false
 	}
-	var more []int64
 	began := time.Now()
-	err := x.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
-		// Work that the database loses is done again.
-		_, err := tx.Exec(ctx, "set local synchronous_commit = off")
-		if err == nil {
-			more, err = queries.IndexNext(ctx, tx, ids, int32(indexTime.Milliseconds()))
-		}
-		return err
-	})
+	more, err := x.index(ctx, ids)
 	if err != nil {
 		more = ids
 		level := slog.LevelWarn
@@ -177,6 +159,34 @@ func (x *indexer) round(ctx context.Context) bool {
 		x.failed[id] = true
 	}
 	return true
+}
+
+// take takes some waiting logs.
+func (x *indexer) take() (ids []int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id := range x.waiting {
+		if len(ids) == indexMost {
+			x.wake()
+			break
+		}
+		ids = append(ids, id)
+		delete(x.waiting, id)
+	}
+	return ids
+}
+
+// index indexes some entries of logs, and returns the logs that have more.
+func (x *indexer) index(ctx context.Context, ids []int64) (more []int64, err error) {
+	err = x.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		// Work that the database loses is done again.
+		_, err := tx.Exec(ctx, "set local synchronous_commit = off")
+		if err == nil {
+			more, err = queries.IndexNext(ctx, tx, ids, int32(indexTime.Milliseconds()))
+		}
+		return err
+	})
+	return more, err
 }
 
 // scan finds all threads with entries to index, whichever server accepted them.

@@ -193,18 +193,10 @@ func (b box) listed(records string, cut bool) (files []ListedFile, more bool) {
 			continue
 		}
 		mode, _ := strconv.ParseUint(fields[0], 16, 32)
-		f := ListedFile{Name: b.shown(strings.ToValidUTF8(fields[3][2:], "\uFFFD")), Kind: SpecialFile}
+		f := ListedFile{Name: b.shown(strings.ToValidUTF8(fields[3][2:], "\uFFFD")), Kind: kindOfMode(mode)}
 		f.Size, _ = strconv.ParseInt(fields[1], 10, 64)
 		changed, _ := strconv.ParseInt(fields[2], 10, 64)
 		f.ChangedAt = time.Unix(min(max(changed, 0), maxChangedAt), 0)
-		switch mode & 0o170000 {
-		case 0o100000:
-			f.Kind = RegularFile
-		case 0o040000:
-			f.Kind = Folder
-		case 0o120000:
-			f.Kind = Link
-		}
 		files = append(files, f)
 	}
 	sort.Slice(files, func(i, j int) bool {
@@ -219,8 +211,36 @@ func (b box) listed(records string, cut bool) (files []ListedFile, more bool) {
 	return files, cut
 }
 
+// kindOfMode returns the kind of a file by the mode that stat shows.
+func kindOfMode(mode uint64) FileKind {
+	switch mode & 0o170000 {
+	case 0o100000:
+		return RegularFile
+	case 0o040000:
+		return Folder
+	case 0o120000:
+		return Link
+	}
+	return SpecialFile
+}
+
 func tooLargeToSend(f boxFile) error {
 	return fault.Newf(fault.Exhausted, "copy it with arbe cp", "%s is larger than %d MiB", turn.Name(f.asked), MaxFileSent>>20)
+}
+
+// bounded sends bytes until a limit, or until sending fails.
+type bounded struct {
+	left   int64
+	send   func([]byte) error
+	failed error
+}
+
+func (b *bounded) write(p []byte) {
+	p = p[:min(int64(len(p)), b.left)]
+	b.left -= int64(len(p))
+	if b.failed == nil && len(p) > 0 {
+		b.failed = b.send(p)
+	}
 }
 
 // send sends a file; see [Dispatcher.ReadPath]. The file may still be growing.
@@ -231,18 +251,11 @@ func (b box) send(ctx context.Context, f boxFile, most int64, send func([]byte) 
 	}
 	defer file.Close()
 	defer context.AfterFunc(ctx, func() { file.Close() })() // a provider that sends nothing must not hold up the caller
-	left := min(cmp.Or(most, MaxFileSent), MaxFileSent)
-	var failed error
-	out := b.redactor.Stream(func(p []byte) {
-		p = p[:min(int64(len(p)), left)]
-		left -= int64(len(p))
-		if failed == nil && len(p) > 0 {
-			failed = send(p)
-		}
-	})
+	sent := &bounded{left: min(cmp.Or(most, MaxFileSent), MaxFileSent), send: send}
+	out := b.redactor.Stream(sent.write)
 	// Beyond the last byte that is sent, the rest of a secret may follow, without which it would not be found.
-	from, read := io.LimitReader(file, left+maxSecret), int64(0)
-	for piece := make([]byte, 64<<10); err == nil && failed == nil; {
+	from, read := io.LimitReader(file, sent.left+maxSecret), int64(0)
+	for piece := make([]byte, 64<<10); err == nil && sent.failed == nil; {
 		var n int
 		n, err = from.Read(piece)
 		_, _ = out.Write(piece[:n])
@@ -250,8 +263,8 @@ func (b box) send(ctx context.Context, f boxFile, most int64, send func([]byte) 
 	}
 	out.Flush()
 	switch {
-	case failed != nil:
-		return failed
+	case sent.failed != nil:
+		return sent.failed
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case !errors.Is(err, io.EOF):

@@ -55,18 +55,13 @@ func admissionTx(ctx context.Context, tx pgx.Tx, n *News, triggers []*trigger, l
 
 // begin admits one more turn, or returns the entry that explains why it is refused. A thread has one such entry per root, or
 // one per minute if too many turns wait: the entries of refused turns then share an id, and a log stores one entry per id.
-func (a *admission) begin(ctx context.Context, tx pgx.Tx, t *trigger, d policy.Decision) (refused *entry.Draft, err error) {
+func (a *admission) begin(ctx context.Context, tx pgx.Tx, t *trigger, d policy.Decision) (_ *entry.Draft, err error) {
 	if a.waiting == nil {
 		w, err := turn.WaitingTx(ctx, tx, a.house, a.thread, a.limits.PersonWaiting)
 		if err != nil {
 			return nil, err
 		}
 		a.waiting = &w
-	}
-	refuse := func(reason entry.Reason, once, explanation string) (*entry.Draft, error) {
-		return new(entry.NewDraft(entry.TurnPrefix+"."+string(reason)+"."+once, "", entry.Skipped{
-			AgentID: d.Bot, EntryID: t.entry.ID, Reason: string(reason), Explanation: explanation, PolicyID: d.Policy,
-		})), nil
 	}
 	w := a.waiting
 	for _, l := range []struct {
@@ -77,14 +72,19 @@ func (a *admission) begin(ctx context.Context, tx pgx.Tx, t *trigger, d policy.D
 		{w.Person, a.limits.PersonWaiting, "in the houses of the person who owns this one"},
 	} {
 		if l.waiting >= l.most {
-			return refuse(entry.ReasonQueue, time.Now().UTC().Format("200601021504"),
-				fmt.Sprintf("%d turns of bots are waiting %s, the most allowed. Ask again when some have begun, or stop some.", l.waiting, l.of))
+			return refused(t, d, entry.ReasonQueue, time.Now().UTC().Format("200601021504"),
+				fmt.Sprintf("%d turns of bots are waiting %s, the most allowed. Ask again when some have begun, or stop some.", l.waiting, l.of)), nil
 		}
 	}
 	if why := a.roots[t.root].Begin(); why != "" {
 		sum := sha256.Sum256([]byte(t.root))
-		return refuse(entry.ReasonBreadth, hex.EncodeToString(sum[:12]), why)
+		return refused(t, d, entry.ReasonBreadth, hex.EncodeToString(sum[:12]), why), nil
 	}
 	w.Thread, w.House, w.Person = w.Thread+1, w.House+1, w.Person+1
 	return nil, nil
+}
+
+// refused explains why a turn is refused. once is the end of the entry's id.
+func refused(t *trigger, d policy.Decision, reason entry.Reason, once, explanation string) *entry.Draft {
+	return new(entry.NewDraft(entry.TurnPrefix+"."+string(reason)+"."+once, "", skipped(t, d, reason, explanation)))
 }

@@ -34,30 +34,46 @@ func (d *Dispatcher) React(ctx context.Context, scope db.Scope, threadID, id, em
 	if err := reacted.Validate(); err != nil {
 		return to, now, err
 	}
-	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		th, err := d.threads.LockTx(ctx, tx, threadID)
-		if err != nil {
-			return err
-		}
-		states, err := entrystate.AtTx(ctx, tx, ref, to.Seq)
-		switch now = states[to.Seq]; {
-		case err != nil:
-			return err
-		case now.Deleted && !remove:
-			return fault.New(fault.Precondition, "this message was deleted", "react to another one")
-		case th.Status == thread.Closed:
-			return fault.New(fault.Precondition, "the thread is closed", "reopen it first").WithReason(fault.ThreadClosed)
-		}
-		changed, err := entrystate.ReactTx(ctx, tx, ref, th.ID, to.Seq, scope.Agent, reacted.Emoji, remove)
-		if err != nil || !changed {
-			return err
-		}
-		if _, err := d.log.AppendTx(ctx, tx, ref, entry.NewDraft("", scope.Agent, reacted)); err != nil {
-			return err
-		}
-		states, err = entrystate.AtTx(ctx, tx, ref, to.Seq)
-		now = states[to.Seq]
+	r := reacting{d, scope, threadID, to, reacted}
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		now, err = r.writeTx(ctx, tx)
 		return err
 	})
 	return to, now, err
+}
+
+// reacting is a reaction to an entry.
+type reacting struct {
+	*Dispatcher
+	scope   db.Scope
+	thread  string
+	to      entry.Entry
+	reacted entry.ChatReacted
+}
+
+// writeTx writes the reaction, and returns the new state of its entry.
+func (r reacting) writeTx(ctx context.Context, tx pgx.Tx) (now entrystate.State, err error) {
+	ref := stream.Ref{House: r.scope.House, Name: thread.StreamName(r.thread)}
+	th, err := r.threads.LockTx(ctx, tx, r.thread)
+	if err != nil {
+		return now, err
+	}
+	states, err := entrystate.AtTx(ctx, tx, ref, r.to.Seq)
+	switch now = states[r.to.Seq]; {
+	case err != nil:
+		return now, err
+	case now.Deleted && !r.reacted.Removed:
+		return now, fault.New(fault.Precondition, "this message was deleted", "react to another one")
+	case th.Status == thread.Closed:
+		return now, fault.New(fault.Precondition, "the thread is closed", "reopen it first").WithReason(fault.ThreadClosed)
+	}
+	changed, err := entrystate.ReactTx(ctx, tx, ref, th.ID, r.to.Seq, r.scope.Agent, r.reacted.Emoji, r.reacted.Removed)
+	if err != nil || !changed {
+		return now, err
+	}
+	if _, err := r.log.AppendTx(ctx, tx, ref, entry.NewDraft("", r.scope.Agent, r.reacted)); err != nil {
+		return now, err
+	}
+	states, err = entrystate.AtTx(ctx, tx, ref, r.to.Seq)
+	return states[r.to.Seq], err
 }

@@ -57,19 +57,22 @@ func (c *decider) recoverDead(ctx context.Context) error {
 	if err := errors.Join(c.scan(ctx), c.index.scan(ctx)); err != nil {
 		return err
 	}
-	return c.in(ctx, func(tx pgx.Tx) error {
-		for key, server := range gone {
-			if server.LongDead {
-				err = queries.UnregisterServer(ctx, tx, key)
-			} else {
-				err = queries.MarkServerDead(ctx, tx, key)
-			}
-			if err != nil {
-				return err
-			}
+	return c.in(ctx, func(tx pgx.Tx) error { return recoveredTx(ctx, tx, gone) })
+}
+
+// recoveredTx removes the rows of servers that have long been dead, and marks the others.
+func recoveredTx(ctx context.Context, tx pgx.Tx, gone map[int64]query.ListServersRow) (err error) {
+	for key, server := range gone {
+		if server.LongDead {
+			err = queries.UnregisterServer(ctx, tx, key)
+		} else {
+			err = queries.MarkServerDead(ctx, tx, key)
 		}
-		return nil
-	})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // gone returns the servers whose lock is free and that are due for a check. If a server's lock is held again, the server had

@@ -70,17 +70,24 @@ func (d *Dispatcher) Revise(ctx context.Context, by Speaker, threadID string, r 
 			message, became, err = try.run(ctx, tx)
 			return err
 		})
-		deadlocked := db.State(err) == pgerrcode.DeadlockDetected // with a turn that ends; the next attempt follows it
-		if !errors.Is(err, errUndecided) && !deadlocked {
+		if !errors.Is(err, errUndecided) && !isDeadlock(err) {
 			return message, became, err
 		}
 		if time.Now().After(until) || !wait.For(ctx, decidedPause) {
-			if deadlocked {
-				return message, became, fault.New(fault.Unavailable, "a bot is ending its work on this message", "try again").Because(err)
-			}
-			return message, became, fault.New(fault.Unavailable, "this is a moment old, and the server has not decided yet which bots it asks", "try again").Because(err)
+			return message, became, notRevised(err)
 		}
 	}
+}
+
+// isDeadlock reports a deadlock with a turn that ends. The next attempt follows it.
+func isDeadlock(err error) bool { return db.State(err) == pgerrcode.DeadlockDetected }
+
+// notRevised explains why a revision was given up after several attempts.
+func notRevised(err error) error {
+	if isDeadlock(err) {
+		return fault.New(fault.Unavailable, "a bot is ending its work on this message", "try again").Because(err)
+	}
+	return fault.New(fault.Unavailable, "this is a moment old, and the server has not decided yet which bots it asks", "try again").Because(err)
 }
 
 func (r *revising) run(ctx context.Context, tx pgx.Tx) (message entry.Entry, became entrystate.State, err error) {
@@ -104,42 +111,57 @@ func (r *revising) run(ctx context.Context, tx pgx.Tx) (message entry.Entry, bec
 	if r.Delete == became.Deleted && (r.Delete || chat.Text == r.Text) {
 		return message, became, nil
 	}
-	answering, delayed, err := r.askedTx(ctx, tx, th, message, became)
-	if err != nil {
+	p := revisionPlan{thread: th, message: message, chat: chat, became: became}
+	if p.answering, p.delayed, err = r.askedTx(ctx, tx, th, message, became); err != nil {
 		return message, became, err
 	}
-	asks, err := r.asksTx(ctx, tx, message, chat, became)
-	if err != nil {
+	if p.asks, err = r.asksTx(ctx, tx, message, chat, became); err != nil {
 		return message, became, err
 	}
-	made, err := r.appendTx(ctx, tx, th, message)
+	became, err = r.writeTx(ctx, tx, p)
+	return message, became, err
+}
+
+// revisionPlan is what a revision changes.
+type revisionPlan struct {
+	thread             thread.Thread
+	message            entry.Entry
+	chat               entry.Chat       // as it was
+	became             entrystate.State // before the revision
+	answering, delayed []turn.Turn      // the turns that the message asked for
+	asks               Outcome          // of the new text
+}
+
+// writeTx writes a revision, and returns the new state of the message.
+func (r *revising) writeTx(ctx context.Context, tx pgx.Tx, p revisionPlan) (became entrystate.State, err error) {
+	made, err := r.appendTx(ctx, tx, p.thread, p.message)
 	if err != nil {
-		return message, became, err
+		return p.became, err
 	}
 	text := &r.Text
 	if r.Delete {
 		text = nil
-		err = r.takeBackTx(ctx, tx, th, message, became, delayed)
+		err = r.takeBackTx(ctx, tx, p.thread, p.message, p.became, p.delayed)
 	}
 	if err == nil {
-		err = entrystate.ChangeTx(ctx, tx, th.Stream(), th.ID, message, text, made.Seq)
+		err = entrystate.ChangeTx(ctx, tx, p.thread.Stream(), p.thread.ID, p.message, text, made.Seq)
 	}
 	if err == nil {
-		err = r.mentionsTx(ctx, tx, message, chat, became, made.Seq)
+		err = r.mentionsTx(ctx, tx, p.message, p.chat, p.became, made.Seq)
 	}
-	for _, t := range answering {
+	for _, t := range p.answering {
 		if err == nil {
-			err = turn.SteerTx(ctx, tx, r.log, th.Stream(), t, turn.Question{Entry: made.ID, Seq: made.Seq})
+			err = turn.SteerTx(ctx, tx, r.log, p.thread.Stream(), t, turn.Question{Entry: made.ID, Seq: made.Seq})
 		}
 	}
 	if err == nil {
-		err = r.askTx(ctx, tx, th, asks, made)
+		err = r.askTx(ctx, tx, p.thread, p.asks, made)
 	}
 	if err != nil {
-		return message, became, err
+		return p.became, err
 	}
-	became, _, err = entrystate.FindTx(ctx, tx, th.House, th.ID, message.ID)
-	return message, became, err
+	became, _, err = entrystate.FindTx(ctx, tx, p.thread.House, p.thread.ID, p.message.ID)
+	return became, err
 }
 
 // appendTx appends the entry of the revision.

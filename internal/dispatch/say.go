@@ -89,6 +89,11 @@ func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, dr
 		return entry.Entry{}, err
 	}
 	d.saidIn.note(ctx, said.to, said.drafts)
+	return d.write(ctx, said)
+}
+
+// write writes the only draft of what a speaker says.
+func (d *Dispatcher) write(ctx context.Context, said saying) (_ entry.Entry, err error) {
 	var entries []entry.Entry
 	if said.plain() {
 		if entries, err = d.log.Append(ctx, said.to, said.drafts...); err == nil {
@@ -154,36 +159,40 @@ func (d *Dispatcher) interpret(ctx context.Context, by Speaker, threadID string,
 	if s.drafts, s.runs, err = by.drafts(ctx, chats, literal); err != nil {
 		return s, err
 	}
-	for i, draft := range s.drafts {
-		ids, err := attached(draft, chats[i])
+	for i := range s.drafts {
+		ids, err := d.attach(ctx, s, i, chats[i])
 		if err != nil {
-			return s, err
-		}
-		if len(ids) == 0 {
-			continue
-		}
-		if draft.ID != "" { // a retry is harmless, also after a file was deleted
-			switch there, err := d.log.Get(ctx, s.to, draft.ID); {
-			case err == nil && entry.Repeated(draft, there) == nil:
-				continue
-			case err != nil && fault.CodeOf(err) != fault.NotFound:
-				return s, err
-			}
-		}
-		if d.config.Artifacts == nil {
-			return s, fault.New(fault.Precondition, "this server stores no files", "send the text alone")
-		}
-		files, err := d.config.Artifacts.Attach(ctx, by.Scope, threadID, ids, by.Confined)
-		if err != nil {
-			return s, err
-		}
-		s.drafts[i] = entry.Attach(draft, files)
-		if err := entry.Check(s.drafts[i], entry.Server); err != nil {
 			return s, err
 		}
 		s.files = append(s.files, ids...)
 	}
 	return s, nil
+}
+
+// attach attaches the files that a chat names to its draft, and returns their ids. It leaves a draft that is already in
+// the log as it is.
+func (d *Dispatcher) attach(ctx context.Context, s saying, i int, chat entry.Draft) (ids []string, err error) {
+	draft := s.drafts[i]
+	if ids, err = attached(draft, chat); err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	if draft.ID != "" { // a retry is harmless, also after a file was deleted
+		switch there, err := d.log.Get(ctx, s.to, draft.ID); {
+		case err == nil && entry.Repeated(draft, there) == nil:
+			return nil, nil
+		case err != nil && fault.CodeOf(err) != fault.NotFound:
+			return nil, err
+		}
+	}
+	if d.config.Artifacts == nil {
+		return nil, fault.New(fault.Precondition, "this server stores no files", "send the text alone")
+	}
+	files, err := d.config.Artifacts.Attach(ctx, s.by.Scope, s.thread, ids, s.by.Confined)
+	if err != nil {
+		return nil, err
+	}
+	s.drafts[i] = entry.Attach(draft, files)
+	return ids, entry.Check(s.drafts[i], entry.Server)
 }
 
 // attached returns the ids of the artifacts that a chat names. became is the draft that the chat turned into: a command

@@ -29,22 +29,11 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 		db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults(), output: fair.NewOutput(), saidIn: newSaidIn(c.Jobs.Tracer), logs: newLogSizes(c.DB, c.Logger, cmp.Or(c.LogQuota, DefaultLogQuota), cmp.Or(c.MemberLogQuota, DefaultMemberLogQuota)),
 		stopHeartbeat: func() {},
 	}
-	queue := c.Jobs
-	queue.DB, queue.Logger, queue.Machines, queue.MachineGone = c.DB, c.Logger, c.Boxes.MachineIDs, c.Boxes.MachineGone()
-	queue.Queues = []jobs.Queue{command.Queue(d.limits.Commands), turnQueue(d.limits.Turns), run.Queue(d.limits.Runs), reapQueue}
-	queue.Tasks = append(slices.Clone(queue.Tasks), jobs.Task{Name: "reconcile_runs", Every: run.SweepEvery, Do: func(ctx context.Context) error { return d.Runs.Sweep(ctx) }},
-		jobs.Task{Name: "retention", Every: time.Hour, Do: func(ctx context.Context) error { return d.Retention.Sweep(ctx) }})
 	var err error
-	if d.Jobs, err = jobs.Open(ctx, queue); err != nil {
+	if d.Jobs, err = jobs.Open(ctx, d.newQueue()); err != nil {
 		return nil, err
 	}
-	d.Commands = command.New(command.Config{
-		DB: c.DB, Log: c.Log, Threads: c.Threads, Boxes: c.Boxes, Logger: c.Logger, Jobs: d.Jobs, Limits: d.limits.Commands, Output: d.output,
-		Artifacts: c.Artifacts, Secrets: c.Secrets, SpoolDir: c.SpoolDir, SpoolSize: c.SpoolSize, End: c.EndCommands, Observe: c.ObserveCommand,
-		Provide: func(ctx context.Context, scope db.Scope, in sandbox.Handle, what entry.Command) error {
-			return d.Runs.Provide(ctx, scope, in, what)
-		},
-	})
+	d.Commands = d.newCommands()
 	away.New(away.Config{DB: c.DB, Jobs: d.Jobs, Boxes: c.Boxes, Logger: c.Logger, Servers: d.servers})
 	d.Runs = d.newRuns()
 	d.Retention = retention.New(retention.Config{DB: c.DB, DeleteThreadTx: d.DeleteThreadTx, Logger: c.Logger})
@@ -59,6 +48,29 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 		return nil, errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
 	}
 	return d, nil
+}
+
+// newQueue returns the settings of the job queue.
+func (d *Dispatcher) newQueue() jobs.Config {
+	c := d.config
+	queue := c.Jobs
+	queue.DB, queue.Logger, queue.Machines, queue.MachineGone = c.DB, c.Logger, c.Boxes.MachineIDs, c.Boxes.MachineGone()
+	queue.Queues = []jobs.Queue{command.Queue(d.limits.Commands), turnQueue(d.limits.Turns), run.Queue(d.limits.Runs), reapQueue}
+	queue.Tasks = append(slices.Clone(queue.Tasks), jobs.Task{Name: "reconcile_runs", Every: run.SweepEvery, Do: func(ctx context.Context) error { return d.Runs.Sweep(ctx) }},
+		jobs.Task{Name: "retention", Every: time.Hour, Do: func(ctx context.Context) error { return d.Retention.Sweep(ctx) }})
+	return queue
+}
+
+// newCommands returns the part that runs commands.
+func (d *Dispatcher) newCommands() *command.Commands {
+	c := d.config
+	return command.New(command.Config{
+		DB: c.DB, Log: c.Log, Threads: c.Threads, Boxes: c.Boxes, Logger: c.Logger, Jobs: d.Jobs, Limits: d.limits.Commands, Output: d.output,
+		Artifacts: c.Artifacts, Secrets: c.Secrets, SpoolDir: c.SpoolDir, SpoolSize: c.SpoolSize, End: c.EndCommands, Observe: c.ObserveCommand,
+		Provide: func(ctx context.Context, scope db.Scope, in sandbox.Handle, what entry.Command) error {
+			return d.Runs.Provide(ctx, scope, in, what)
+		},
+	})
 }
 
 func (d *Dispatcher) begin(ctx context.Context) (err error) {

@@ -119,21 +119,12 @@ func (x *fetcher) fetchForBot(ctx context.Context, _ turn.Call, a fetchArguments
 
 // fetch returns the text of a page.
 func (x *fetcher) fetch(ctx context.Context, a fetchArguments) (turn.Result, error) {
-	u, err := url.Parse(strings.TrimSpace(a.URL))
-	if err != nil || len(a.URL) > maxURL {
-		return turn.Result{}, fault.Newf(fault.Invalid, "give an address such as https://example.org/page", "this is not an address of at most %d bytes", maxURL)
-	}
-	if err := x.allowed(u); err != nil {
-		return turn.Result{}, err
-	}
 	bounded, cancel := context.WithTimeout(ctx, x.time)
 	defer cancel()
-	req, err := http.NewRequestWithContext(bounded, http.MethodGet, u.String(), nil)
+	req, err := x.request(bounded, a.URL)
 	if err != nil {
-		return turn.Result{}, fault.New(fault.Invalid, "this is not an address", "give an address such as https://example.org/page")
+		return turn.Result{}, err
 	}
-	req.Header.Set("User-Agent", "arbe-bot")
-	req.Header.Set("Accept", "text/markdown, text/html;q=0.9, text/plain;q=0.9, application/json;q=0.9, */*;q=0.5")
 	res, err := x.client.Do(req)
 	if err != nil {
 		return turn.Result{}, x.failure(ctx, bounded, err)
@@ -152,6 +143,24 @@ func (x *fetcher) fetch(ctx context.Context, a fetchArguments) (turn.Result, err
 	}
 	head := fmt.Sprintf("%s, status %d, %s", turn.Name(res.Request.URL.Redacted()), res.StatusCode, turn.Name(entry.Clip(declared, 100)))
 	return turn.Result{Text: head + "\n\n" + pageOf(text, a.Offset, cut), Failed: res.StatusCode >= 400}, nil
+}
+
+// request returns the request for an address.
+func (x *fetcher) request(ctx context.Context, address string) (*http.Request, error) {
+	u, err := url.Parse(strings.TrimSpace(address))
+	if err != nil || len(address) > maxURL {
+		return nil, fault.Newf(fault.Invalid, "give an address such as https://example.org/page", "this is not an address of at most %d bytes", maxURL)
+	}
+	if err := x.allowed(u); err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "this is not an address", "give an address such as https://example.org/page")
+	}
+	req.Header.Set("User-Agent", "arbe-bot")
+	req.Header.Set("Accept", "text/markdown, text/html;q=0.9, text/plain;q=0.9, application/json;q=0.9, */*;q=0.5")
+	return req, nil
 }
 
 // failure explains why an address could not be fetched.
@@ -238,23 +247,7 @@ func (x *fetcher) markdown(ctx context.Context, page string, from *url.URL) (str
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	type result struct {
-		text string
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() {
-		defer func() { <-x.converting }()
-		var r result
-		defer func() {
-			if p := recover(); p != nil {
-				r.err = fmt.Errorf("panic: %v", p)
-			}
-			done <- r
-		}()
-		conv := converter.NewConverter(converter.WithPlugins(base.NewBasePlugin(), commonmark.NewCommonmarkPlugin()))
-		r.text, r.err = conv.ConvertString(page, converter.WithDomain(from.Scheme+"://"+from.Host))
-	}()
+	done := x.convert(page, from)
 	select {
 	case r := <-done:
 		if r.err != nil {
@@ -266,4 +259,27 @@ func (x *fetcher) markdown(ctx context.Context, page string, from *url.URL) (str
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
+}
+
+type converted struct {
+	text string
+	err  error
+}
+
+// convert converts a page in the background, and then frees a slot.
+func (x *fetcher) convert(page string, from *url.URL) <-chan converted {
+	done := make(chan converted, 1)
+	go func() {
+		defer func() { <-x.converting }()
+		var r converted
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = fmt.Errorf("panic: %v", p)
+			}
+			done <- r
+		}()
+		conv := converter.NewConverter(converter.WithPlugins(base.NewBasePlugin(), commonmark.NewCommonmarkPlugin()))
+		r.text, r.err = conv.ConvertString(page, converter.WithDomain(from.Scheme+"://"+from.Host))
+	}()
+	return done
 }

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -97,16 +98,9 @@ func (d *Dispatcher) readFileForBot(ctx context.Context, c turn.Call, a readFile
 
 // numbered returns the requested lines of a text with their numbers. more reports that the file is longer than the text.
 func numbered(text string, a readFileArguments, more bool) string {
-	first, limit := max(a.Offset, 1), a.Limit
-	if limit == 0 {
-		limit = defaultLines
-	}
-	limit = min(limit, mostLines)
+	first, limit := max(a.Offset, 1), min(cmp.Or(a.Limit, defaultLines), mostLines)
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	total := strings.Count(text, "\n")
-	if text != "" && !strings.HasSuffix(text, "\n") {
-		total++
-	}
+	total := countLines(text)
 	switch {
 	case total == 0:
 		return "(the file is empty)"
@@ -122,9 +116,7 @@ func numbered(text string, a readFileArguments, more bool) string {
 		if n >= first+limit || out.Len() > command.PeekMost-maxLineShown {
 			break
 		}
-		if line = strings.TrimRight(line, "\r\n"); len(line) > maxLineShown {
-			line = entry.Clip(line, maxLineShown) + fmt.Sprintf(" (the line has %d bytes)", len(line))
-		}
+		line = shortLine(strings.TrimRight(line, "\r\n"))
 		last = n
 		fmt.Fprintf(&out, "%6d\t%s\n", n, line)
 	}
@@ -135,6 +127,22 @@ func numbered(text string, a readFileArguments, more bool) string {
 		fmt.Fprintf(&out, "(the file is longer than %d MiB; see the rest with run_command, for example tail or sed -n)", maxFileRead>>20)
 	}
 	return out.String()
+}
+
+func countLines(text string) int {
+	total := strings.Count(text, "\n")
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		total++
+	}
+	return total
+}
+
+// shortLine returns the beginning of a line that is too long to be shown.
+func shortLine(line string) string {
+	if len(line) <= maxLineShown {
+		return line
+	}
+	return entry.Clip(line, maxLineShown) + fmt.Sprintf(" (the line has %d bytes)", len(line))
 }
 
 type writeFileArguments struct {
@@ -189,59 +197,82 @@ func tooLarge(name string) error {
 
 // changeFile replaces a file's content by the result of change, and keeps its mode. what describes the change in words. A
 // repeated call recognizes its first attempt by its id, and does not change the file again.
-func (d *Dispatcher) changeFile(ctx context.Context, c turn.Call, name string, change func(f boxFile, old []byte) (text, what string, err error)) (result turn.Result, err error) {
-	err = d.inBox(ctx, c, func(ctx context.Context, b box) error {
-		f, err := b.locate(ctx, name)
-		if err != nil {
-			return err
-		}
-		unlock, err := d.files.lock(ctx, b.ID+"\x00"+f.path)
-		if err != nil {
-			return err
-		}
-		defer unlock()
-		var old []byte
-		if f.exists {
-			var more bool
-			if old, more, err = b.read(ctx, f, maxFileEdited); err != nil {
-				return err
-			} else if more {
-				return tooLarge(turn.Name(f.asked))
-			}
-		}
-		var before []byte
-		if f.exists {
-			before = hashOf(old)
-		}
-		done, found, err := d.editOf(ctx, c)
-		switch {
-		case err != nil:
-			return err
-		case found && done.Path != storable(f.path):
-			return fault.New(fault.Precondition, "this call was interrupted, and its path now leads elsewhere", "read the file before you change it again")
-		case found && bytes.Equal(done.After, before):
-			return json.Unmarshal(done.Result, &result)
-		case found && !bytes.Equal(done.Before, before):
-			return fault.New(fault.Precondition, "this call was interrupted, and the file is no longer as it was before or after it", "read the file before you change it again")
-		}
-		text, what, err := change(f, old)
-		if err != nil {
-			return err
-		}
-		if len(text) > maxFileEdited {
-			return tooLarge(turn.Name(f.asked))
-		}
-		after := hashOf([]byte(text))
-		result = d.changed(ctx, c, b, f, string(old), text, what)
-		if err := d.recordEdit(ctx, c, f.path, before, after, result); err != nil {
-			return err
-		}
-		return b.Upload(ctx, f.path, f.mode, strings.NewReader(text))
+func (d *Dispatcher) changeFile(ctx context.Context, c turn.Call, name string, change fileChange) (result turn.Result, err error) {
+	err = d.inBox(ctx, c, func(ctx context.Context, b box) (err error) {
+		result, err = d.changeIn(ctx, c, b, name, change)
+		return err
 	})
 	if err != nil {
 		return turn.Result{}, err
 	}
 	return result, nil
+}
+
+// fileChange returns the new content of a file, and describes the change in words.
+type fileChange func(f boxFile, old []byte) (text, what string, err error)
+
+// changeIn is changeFile in a sandbox.
+func (d *Dispatcher) changeIn(ctx context.Context, c turn.Call, b box, name string, change fileChange) (turn.Result, error) {
+	f, err := b.locate(ctx, name)
+	if err != nil {
+		return turn.Result{}, err
+	}
+	unlock, err := d.files.lock(ctx, b.ID+"\x00"+f.path)
+	if err != nil {
+		return turn.Result{}, err
+	}
+	defer unlock()
+	old, before, err := b.original(ctx, f)
+	if err != nil {
+		return turn.Result{}, err
+	}
+	if result, done, err := d.repeated(ctx, c, f, before); done || err != nil {
+		return result, err
+	}
+	text, what, err := change(f, old)
+	if err != nil {
+		return turn.Result{}, err
+	}
+	if len(text) > maxFileEdited {
+		return turn.Result{}, tooLarge(turn.Name(f.asked))
+	}
+	result := d.changed(ctx, c, b, f, string(old), text, what)
+	if err := d.recordEdit(ctx, c, f.path, before, hashOf([]byte(text)), result); err != nil {
+		return turn.Result{}, err
+	}
+	return result, b.Upload(ctx, f.path, f.mode, strings.NewReader(text))
+}
+
+// original returns the content of a file and its hash; nil if the file does not exist.
+func (b box) original(ctx context.Context, f boxFile) (old, hash []byte, err error) {
+	if !f.exists {
+		return nil, nil, nil
+	}
+	old, more, err := b.read(ctx, f, maxFileEdited)
+	if err != nil {
+		return nil, nil, err
+	} else if more {
+		return nil, nil, tooLarge(turn.Name(f.asked))
+	}
+	return old, hashOf(old), nil
+}
+
+// repeated returns the result of a call that was interrupted after it changed the file. done is false if it has not
+// changed it.
+func (d *Dispatcher) repeated(ctx context.Context, c turn.Call, f boxFile, now []byte) (result turn.Result, done bool, err error) {
+	edit, found, err := d.editOf(ctx, c)
+	switch {
+	case err != nil:
+		return result, false, err
+	case found && edit.Path != storable(f.path):
+		return result, false, fault.New(fault.Precondition, "this call was interrupted, and its path now leads elsewhere", "read the file before you change it again")
+	case found && bytes.Equal(edit.After, now):
+		err = json.Unmarshal(edit.Result, &result)
+		return result, true, err
+	case found && !bytes.Equal(edit.Before, now):
+		return result, false, fault.New(fault.Precondition, "this call was interrupted, and the file is no longer as it was before or after it", "read the file before you change it again")
+	}
+	return result, false, nil
 }
 
 // storable returns a path as the database takes it.
@@ -275,17 +306,22 @@ func (d *Dispatcher) changed(ctx context.Context, c turn.Call, b box, f boxFile,
 	}
 	details.Diff = entry.Clip(diff, maxDiffShown)
 	if d.config.Artifacts != nil {
-		sum := sha256.Sum256([]byte("diff\x00" + c.Thread + "\x00" + c.ID))
-		made, err := d.config.Artifacts.Create(ctx, c.Scope, artifact.Draft{
-			ID: hex.EncodeToString(sum[:16]), Kind: "diff", Label: entry.Clip(turn.Name(path.Base(f.path)), 100) + ".diff", MIMEType: "text/x-diff; charset=utf-8", Thread: c.Thread,
-		}, strings.NewReader(diff))
-		if err == nil {
-			details.ArtifactID = made.ID
-		} else {
-			d.logger.WarnContext(ctx, "a diff is not kept whole", "error", fault.From(err).Detail())
-		}
+		details.ArtifactID = d.keepDiff(ctx, c, f, diff)
 	}
 	return result
+}
+
+// keepDiff keeps a diff as an artifact, and returns its id; "" if that fails.
+func (d *Dispatcher) keepDiff(ctx context.Context, c turn.Call, f boxFile, diff string) string {
+	sum := sha256.Sum256([]byte("diff\x00" + c.Thread + "\x00" + c.ID))
+	made, err := d.config.Artifacts.Create(ctx, c.Scope, artifact.Draft{
+		ID: hex.EncodeToString(sum[:16]), Kind: "diff", Label: entry.Clip(turn.Name(path.Base(f.path)), 100) + ".diff", MIMEType: "text/x-diff; charset=utf-8", Thread: c.Thread,
+	}, strings.NewReader(diff))
+	if err != nil {
+		d.logger.WarnContext(ctx, "a diff is not kept whole", "error", fault.From(err).Detail())
+		return ""
+	}
+	return made.ID
 }
 
 // label returns a file's name in a diff, on one line.
@@ -342,31 +378,22 @@ else
 fi | head -c "$5"`
 
 func (d *Dispatcher) searchFilesForBot(ctx context.Context, c turn.Call, a searchFilesArguments) (text string, err error) {
-	if a.Pattern == "" && a.Name == "" {
-		return "", fault.New(fault.Invalid, "there is neither a pattern nor a name", "give one of them, or both")
-	}
-	if strings.ContainsAny(a.Pattern+a.Name, "\x00\n") {
-		return "", fault.New(fault.Invalid, "the pattern or the name has a line break or a NUL byte", "search for one line")
-	}
-	if a.Path == "" {
-		a.Path = "."
+	if err := a.check(); err != nil {
+		return "", err
 	}
 	err = d.inBox(ctx, c, func(ctx context.Context, b box) error {
-		f, err := b.locate(ctx, a.Path)
+		f, err := b.locate(ctx, cmp.Or(a.Path, "."))
 		if err != nil {
 			return err
 		}
 		if !f.exists {
 			return fault.Newf(fault.Invalid, "give a directory or a file", "there is no %s", turn.Name(f.asked))
 		}
-		name, options := a.Name, "-nE"
-		if name == "" {
-			name = "*"
-		}
+		options := "-nE"
 		if a.IgnoreCase {
 			options = "-niE"
 		}
-		out, got, err := b.run(ctx, 8*maxMatches, "/bin/sh", "-c", searchScript, "sh", f.path, name, a.Pattern, options, strconv.Itoa(8*maxMatches))
+		out, got, err := b.run(ctx, 8*maxMatches, "/bin/sh", "-c", searchScript, "sh", f.path, cmp.Or(a.Name, "*"), a.Pattern, options, strconv.Itoa(8*maxMatches))
 		if err != nil {
 			return err
 		}
@@ -378,6 +405,16 @@ func (d *Dispatcher) searchFilesForBot(ctx context.Context, c turn.Call, a searc
 		return nil
 	})
 	return text, err
+}
+
+func (a searchFilesArguments) check() error {
+	if a.Pattern == "" && a.Name == "" {
+		return fault.New(fault.Invalid, "there is neither a pattern nor a name", "give one of them, or both")
+	}
+	if strings.ContainsAny(a.Pattern+a.Name, "\x00\n") {
+		return fault.New(fault.Invalid, "the pattern or the name has a line break or a NUL byte", "search for one line")
+	}
+	return nil
 }
 
 // matches shortens the lines that a search printed. cut reports that there were more.

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,17 +60,7 @@ func (d *Dispatcher) readForBot(ctx context.Context, c turn.Call, a readArgument
 	if err != nil {
 		return "", err
 	}
-	if a.Limit == 0 {
-		a.Limit = defaultListed
-	}
-	// Read one entry, those from a position on, or the last ones.
-	wanted := stream.Range{Before: a.Before, Limit: min(a.Limit, mostListed), Last: true}
-	switch {
-	case a.Entry > 0:
-		wanted = stream.Range{After: a.Entry - 1, Limit: 1}
-	case a.From > 0:
-		wanted = stream.Range{After: a.From - 1, Before: a.Before, Limit: wanted.Limit}
-	}
+	wanted := a.wanted()
 	entries, tail, err := d.log.Read(ctx, th.Stream(), wanted)
 	if err == nil {
 		entries, err = d.present(ctx, th.Stream(), entries)
@@ -85,6 +76,27 @@ func (d *Dispatcher) readForBot(ctx context.Context, c turn.Call, a readArgument
 		text, err := shownEntry(entries[0], d.names(ctx, c), a.Offset, shownPage)
 		return top + text, err
 	}
+	text, err := d.list(ctx, c, entries, wanted, tail)
+	if err != nil {
+		return "", err
+	}
+	return top + text, nil
+}
+
+// wanted returns the range to read: one entry, those from a position on, or the last ones.
+func (a readArguments) wanted() stream.Range {
+	limit := min(cmp.Or(a.Limit, defaultListed), mostListed)
+	switch {
+	case a.Entry > 0:
+		return stream.Range{After: a.Entry - 1, Limit: 1}
+	case a.From > 0:
+		return stream.Range{After: a.From - 1, Before: a.Before, Limit: limit}
+	}
+	return stream.Range{Before: a.Before, Limit: limit, Last: true}
+}
+
+// list shows as many of the entries as there is room for, and says how to read the others.
+func (d *Dispatcher) list(ctx context.Context, c turn.Call, entries []entry.Entry, wanted stream.Range, tail int64) (string, error) {
 	if wanted.Last { // the last ones matter most
 		slices.Reverse(entries)
 	}
@@ -93,11 +105,11 @@ func (d *Dispatcher) readForBot(ctx context.Context, c turn.Call, a readArgument
 		return "", err
 	}
 	if len(shown) == 0 {
-		return top + "there are no entries there\n", nil
+		return "there are no entries there\n", nil
 	}
 	last, earlier, later := entries[len(shown)-1].Seq, "", ""
 	switch {
-	case !wanted.Last && last < tail && (a.Before == 0 || last+1 < a.Before):
+	case !wanted.Last && last < tail && (wanted.Before == 0 || last+1 < wanted.Before):
 		later = fmt.Sprintf("(later ones: from %d)\n", last+1)
 	case wanted.Last && last > 1:
 		earlier = fmt.Sprintf("(earlier ones: before %d)\n", last)
@@ -105,7 +117,7 @@ func (d *Dispatcher) readForBot(ctx context.Context, c turn.Call, a readArgument
 	if wanted.Last {
 		slices.Reverse(shown)
 	}
-	return top + earlier + strings.Join(shown, "") + later, nil
+	return earlier + strings.Join(shown, "") + later, nil
 }
 
 // shownEntries returns as many of the first entries, as bots read them, as fit on a page.
@@ -182,9 +194,8 @@ func (d *Dispatcher) readArtifactForBot(ctx context.Context, c turn.Call, a arti
 	if err != nil {
 		return turn.Result{}, err
 	}
-	about := fmt.Sprintf("artifact %s, %s, %d bytes, named “%s”", got.ID, got.Kind, got.Size, turn.Name(got.Label))
 	if !got.HasBytes {
-		return turn.Result{Text: about + "; its bytes are stored elsewhere\n" + turn.Quote(strings.TrimSpace(got.ByteRef+"\n"+got.ExternalID))}, nil
+		return turn.Result{Text: describedArtifact(got) + "; its bytes are stored elsewhere\n" + turn.Quote(strings.TrimSpace(got.ByteRef+"\n"+got.ExternalID))}, nil
 	}
 	if a.Offset >= got.Size && got.Size > 0 {
 		return turn.Result{}, fault.Newf(fault.OutOfRange, "use a smaller offset", "the artifact has %d bytes", got.Size)
@@ -195,14 +206,33 @@ func (d *Dispatcher) readArtifactForBot(ctx context.Context, c turn.Call, a arti
 	}
 	defer content.Close() //nolint:errcheck // it was only read
 	if a.Offset == 0 {
-		if info, err := picture.Look(content); err == nil {
-			w, h := picture.Fits(info.Width, info.Height)
-			return turn.Result{
-				Text:   fmt.Sprintf("%s; an image of %d × %d pixels, shown with %d × %d", about, info.Width, info.Height, w, h),
-				Images: []entry.PiBlock{{Type: entry.PiImageBlock, ArtifactID: got.ID, MIMEType: info.Type, Width: w, Height: h}},
-			}, nil
+		if shown, isImage := shownImage(content, got); isImage {
+			return shown, nil
 		}
 	}
+	return artifactPage(content, got, a)
+}
+
+func describedArtifact(a artifact.Artifact) string {
+	return fmt.Sprintf("artifact %s, %s, %d bytes, named “%s”", a.ID, a.Kind, a.Size, turn.Name(a.Label))
+}
+
+// shownImage shows an artifact that is an image.
+func shownImage(content *artifact.Content, of artifact.Artifact) (_ turn.Result, isImage bool) {
+	info, err := picture.Look(content)
+	if err != nil {
+		return turn.Result{}, false
+	}
+	w, h := picture.Fits(info.Width, info.Height)
+	return turn.Result{
+		Text:   fmt.Sprintf("%s; an image of %d × %d pixels, shown with %d × %d", describedArtifact(of), info.Width, info.Height, w, h),
+		Images: []entry.PiBlock{{Type: entry.PiImageBlock, ArtifactID: of.ID, MIMEType: info.Type, Width: w, Height: h}},
+	}, true
+}
+
+// artifactPage shows a part of an artifact's text.
+func artifactPage(content *artifact.Content, of artifact.Artifact, a artifactArguments) (turn.Result, error) {
+	about := describedArtifact(of)
 	part, err := readPart(content, a.Offset, min(max(a.Limit, 0), shownPage/2))
 	if err != nil {
 		return turn.Result{}, err
@@ -212,7 +242,7 @@ func (d *Dispatcher) readArtifactForBot(ctx context.Context, c turn.Call, a arti
 	}
 	quote, rest := textPage(string(part), 0, shownPage)
 	end := a.Offset + int64(len(part)) - rest
-	if about += fmt.Sprintf("; bytes %d to %d", a.Offset, end); end < got.Size {
+	if about += fmt.Sprintf("; bytes %d to %d", a.Offset, end); end < of.Size {
 		about += fmt.Sprintf(", continue with offset %d", end)
 	}
 	return turn.Result{Text: about + "\n" + quote}, nil

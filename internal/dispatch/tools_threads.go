@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -74,21 +75,15 @@ type searchArguments struct {
 }
 
 func (d *Dispatcher) searchForBot(ctx context.Context, c turn.Call, a searchArguments) (string, error) {
-	if a.Limit == 0 {
-		a.Limit = defaultFound
-	}
 	find, err := thread.ParseFind(a.Query)
 	if err != nil {
 		return "", err
 	}
-	missing, err := d.threads.Unsearchable(ctx, c.Scope)
-	for waited := time.Duration(0); missing > 0 && err == nil && waited < searchPatience && wait.For(ctx, searchPause); waited += searchPause {
-		missing, err = d.threads.Unsearchable(ctx, c.Scope)
-	}
+	missing, err := d.unsearchable(ctx, c.Scope)
 	if err != nil {
 		return "", err
 	}
-	found, named, err := d.threads.Find(ctx, c.Scope, find, min(a.Limit, mostFound))
+	found, named, err := d.threads.Find(ctx, c.Scope, find, min(cmp.Or(a.Limit, defaultFound), mostFound))
 	if err != nil {
 		return "", err
 	}
@@ -102,7 +97,25 @@ func (d *Dispatcher) searchForBot(ctx context.Context, c turn.Call, a searchArgu
 	for _, n := range named {
 		fmt.Fprintf(&b, "thread %s is named %q\n", n.Thread, turn.Name(n.Name))
 	}
-	name := d.names(ctx, c)
+	text, err := foundText(found, d.names(ctx, c))
+	if err != nil {
+		return "", err
+	}
+	return b.String() + text, nil
+}
+
+// unsearchable returns how many entries cannot be found yet. It waits a little for them.
+func (d *Dispatcher) unsearchable(ctx context.Context, scope db.Scope) (missing int64, err error) {
+	missing, err = d.threads.Unsearchable(ctx, scope)
+	for waited := time.Duration(0); missing > 0 && err == nil && waited < searchPatience && wait.For(ctx, searchPause); waited += searchPause {
+		missing, err = d.threads.Unsearchable(ctx, scope)
+	}
+	return missing, err
+}
+
+// foundText shows the entries that were found.
+func foundText(found []thread.Found, name func(author string) (string, error)) (string, error) {
+	var b strings.Builder
 	for _, f := range found {
 		author, err := name(f.Entry.Author)
 		if err != nil {

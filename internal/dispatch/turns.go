@@ -371,22 +371,9 @@ func (d *Dispatcher) RetryTurn(ctx context.Context, scope db.Scope, threadID, id
 		if err != nil {
 			return err
 		}
-		t, err := turn.GetTx(ctx, tx, id)
-		switch {
-		case err != nil:
-			return err
-		case t.Thread != threadID:
-			return fault.New(fault.NotFound, "this thread has no such turn", "see the thread's entries for the turns of its bots")
-		case t.Status.Active():
-			return fault.New(fault.Precondition, "the turn has not ended", "stop it first")
-		}
-		gone, err := entrystate.GoneTx(ctx, tx, th.Stream(), t.AskedSeqs)
+		t, asks, err := d.repeatableTx(ctx, tx, th, id)
 		if err != nil {
 			return err
-		}
-		asks := slices.DeleteFunc(t.Questions(), func(q turn.Question) bool { return slices.Contains(gone, q.Seq) })
-		if len(asks) == 0 {
-			return fault.New(fault.Precondition, "the message that the bot was to answer was deleted", "say it again")
 		}
 		root := turn.Retried + "/" + uuid.NewString()
 		for _, q := range asks {
@@ -400,6 +387,28 @@ func (d *Dispatcher) RetryTurn(ctx context.Context, scope db.Scope, threadID, id
 		return nil
 	})
 	return again, err
+}
+
+// repeatableTx returns a turn that has ended, and its questions that were not deleted.
+func (d *Dispatcher) repeatableTx(ctx context.Context, tx pgx.Tx, th thread.Thread, id string) (t turn.Turn, asks []turn.Question, err error) {
+	t, err = turn.GetTx(ctx, tx, id)
+	switch {
+	case err != nil:
+		return t, nil, err
+	case t.Thread != th.ID:
+		return t, nil, fault.New(fault.NotFound, "this thread has no such turn", "see the thread's entries for the turns of its bots")
+	case t.Status.Active():
+		return t, nil, fault.New(fault.Precondition, "the turn has not ended", "stop it first")
+	}
+	gone, err := entrystate.GoneTx(ctx, tx, th.Stream(), t.AskedSeqs)
+	if err != nil {
+		return t, nil, err
+	}
+	asks = slices.DeleteFunc(t.Questions(), func(q turn.Question) bool { return slices.Contains(gone, q.Seq) })
+	if len(asks) == 0 {
+		return t, nil, fault.New(fault.Precondition, "the message that the bot was to answer was deleted", "say it again")
+	}
+	return t, asks, nil
 }
 
 // Budget limits the cost of the installation's models.

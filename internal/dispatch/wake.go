@@ -48,32 +48,36 @@ func (d *Dispatcher) wake(ctx context.Context, job *jobs.Job[wakeArgs]) error {
 		} else if err != nil {
 			return err
 		}
-		err = d.db.In(ctx, db.Scope{House: a.House}, func(tx pgx.Tx) error {
-			th, err := d.threads.GetTx(ctx, tx, a.Thread)
-			if err != nil {
-				return err
-			}
-			if err := job.EndTx(ctx, tx); err != nil {
-				return err
-			}
-			if a.Root != "" {
-				root, err := turn.RootTx(ctx, tx, a.House, a.Root, d.config.Bots.Roots)
-				if err != nil {
-					return err
-				}
-				if why := root.Begin(); why != "" {
-					_, err := d.log.AppendTx(ctx, tx, th.Stream(), entry.NewDraft("", "", entry.Skipped{AgentID: a.Bot, Reason: string(entry.ReasonBreadth), Explanation: why}))
-					return err
-				}
-			}
-			_, err = d.requestTurnTx(ctx, tx, th.Stream(), turn.Request{
-				House: a.House, Thread: a.Thread, Bot: a.Bot, Entry: a.Entry, Seq: result.Seq, Reason: string(entry.ReasonChild), Chain: 1, Root: a.Root,
-			})
-			return err
-		})
+		err = d.db.In(ctx, db.Scope{House: a.House}, func(tx pgx.Tx) error { return d.askWaitingTx(ctx, tx, job, result.Seq) })
 		if fault.CodeOf(err) == fault.NotFound {
 			return nil // the thread, or the bot, was deleted
 		}
 		return err
 	})
+}
+
+// askWaitingTx ends the job, and asks the bot that waited for a task to read its result at a position.
+func (d *Dispatcher) askWaitingTx(ctx context.Context, tx pgx.Tx, job *jobs.Job[wakeArgs], seq int64) error {
+	a := job.Args
+	th, err := d.threads.GetTx(ctx, tx, a.Thread)
+	if err != nil {
+		return err
+	}
+	if err := job.EndTx(ctx, tx); err != nil {
+		return err
+	}
+	if a.Root != "" {
+		root, err := turn.RootTx(ctx, tx, a.House, a.Root, d.config.Bots.Roots)
+		if err != nil {
+			return err
+		}
+		if why := root.Begin(); why != "" {
+			_, err := d.log.AppendTx(ctx, tx, th.Stream(), entry.NewDraft("", "", entry.Skipped{AgentID: a.Bot, Reason: string(entry.ReasonBreadth), Explanation: why}))
+			return err
+		}
+	}
+	_, err = d.requestTurnTx(ctx, tx, th.Stream(), turn.Request{
+		House: a.House, Thread: a.Thread, Bot: a.Bot, Entry: a.Entry, Seq: seq, Reason: string(entry.ReasonChild), Chain: 1, Root: a.Root,
+	})
+	return err
 }
