@@ -159,6 +159,7 @@ func (a *app) threadRoutes() []route {
 		{"GET /threads/{thread}", a.page(a.thread)},
 		{"POST /threads/{thread}", a.page(a.changeThread)},
 		{"POST /threads/{thread}/delete", a.page(a.deleteThread)},
+		{"GET /threads/{thread}/peek", a.page(a.peek)},
 		{"GET /threads/{thread}/entries", a.page(a.entries)},
 		{"POST /threads/{thread}/entries", a.page(a.say)},
 		{"POST /threads/{thread}/answers", a.page(a.answers)},

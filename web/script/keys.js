@@ -2,6 +2,7 @@
 
 import { $, $$, thread } from './dom.js'
 import { notify } from './notice.js'
+import { peek } from './peek.js'
 
 const choices = () => $$(thread ? '[data-entry]' : '[data-stop]').filter(e => e.offsetParent)
 function step(by) {
@@ -26,13 +27,16 @@ document.addEventListener('keydown', event => {
   $('summary', menu).focus()
 })
 
+// row returns the chosen row of a list of threads.
+const row = () => document.activeElement.closest('.thread-item') ?? $('.thread-item:has(.chosen)')
+
 // tend presses a button of the chosen row of the inbox, and chooses the next row. It returns whether a row is chosen.
 function tend(name) {
-  const row = (document.activeElement.closest('.need') ?? $('.need:has(.chosen)'))
-  if (!row) return false
-  const button = $(`button[name=${name}]`, row)
+  const need = row()
+  if (!need?.matches('.need')) return false
+  const button = $(`button[name=${name}]`, need)
   if (!button) return notify('A bot waits for an answer here. Open the thread to give one, or mute it.') ?? true
-  const neighbour = row.nextElementSibling ?? row.previousElementSibling
+  const neighbour = need.nextElementSibling ?? need.previousElementSibling
   if (neighbour) choose($('[data-stop]', neighbour))
   button.click()
   return true
@@ -54,14 +58,15 @@ document.addEventListener('keydown', event => {
     k: () => step(-1),
     c: () => $('#composer-text, #starter-text')?.focus(),
     n: next,
+    ' ': () => peek(row()),
     e: () => tend('read') || $('#jump')?.click(),
     m: () => tend('mute') || $('#mute')?.click(),
-    x: () => ($('.stop button', document.activeElement.closest('.thread-item') ?? document.createElement('i')) ?? $$('.foot .stop button, .writing .stop button').at(-1))?.click(),
+    x: () => ((row() && $('.stop button', row())) ?? $$('.foot .stop button, .writing .stop button').at(-1))?.click(),
     '?': () => $('#sheet')?.togglePopover(),
     '/': () => { if ($('#search-text')) $('#search-text').focus(); else $('#place-search')?.click() },
     h: () => { if (before === 'g') $('.place.home')?.click() },
   }
-  if (keys[event.key]) {
+  if (keys[event.key] && (event.key !== ' ' || row() && !event.target.closest('button, summary'))) {
     if (event.key !== 'h' || before === 'g') event.preventDefault()
     keys[event.key]()
   }
