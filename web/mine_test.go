@@ -139,10 +139,14 @@ func TestTheInboxIsTendedByKeyboard(t *testing.T) {
 	for _, id := range []string{"thirdone1", "secondone", "firstone1"} {
 		f.thread(id, "Thread "+id)
 		f.needs(id, "Thread "+id, arbev1.NeedReason_NEED_REASON_FINISHED)
+		n := f.inbox.Needs[0]
+		n.AgentId, n.AgentName, n.AgentKind, n.Text = "b1", "Bee", "bot", "The build is green again, and the door is painted."
 	}
 	b := newTab(t, f.start(t))
 	b.open("/houses/home")
 	b.untilLive()
+	b.accessibleEverywhere("the inbox")
+	b.pictures("inbox")
 	b.do(chromedp.KeyEvent("j"))
 	b.until("the first row", "document.activeElement.closest('li').id === 'need-firstone1'")
 	b.do(chromedp.KeyEvent("e"))

@@ -38,6 +38,7 @@ func TestThePaletteActsOnTheOpenThread(t *testing.T) {
 	b.untilLive()
 	b.ask("stop", "why nothing can be stopped", "document.querySelector('#palette-choices [aria-disabled]')?.innerText.includes('nothing runs')")
 	b.pictures("palette")
+	b.accessibleEverywhere("the palette")
 	b.do(chromedp.KeyEvent("\x1b"))
 	b.ask("close th", "the action", chosen+"?.innerText.startsWith('Close thread')")
 	b.enter()

@@ -673,9 +673,14 @@ func TestTheSettingsAreAListWithGroups(t *testing.T) {
 	}
 	b.do(chromedp.Click(chromedp.CSS(".settings-button")))
 	b.until("the list", "document.querySelector('#settings-list a[aria-current]').innerText === 'Members' && document.querySelector('#settings-list').checkVisibility()")
+	b.loadAxe()
+	b.accessible("the list of settings on a phone")
 	b.pictures("settings-list")
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 390, Height: 800, DeviceScaleFactor: 1})
 	b.do(chromedp.Click(chromedp.CSS("#settings-list a[href$='/retention']")))
-	b.until("the other page", "location.pathname.endsWith('/retention') && document.querySelector('#settings-list').checkVisibility()")
+	b.until("the other page, with the list closed", "location.pathname.endsWith('/retention') && !document.querySelector('#settings-list')?.checkVisibility()")
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1280, Height: 800, DeviceScaleFactor: 1})
+	b.until("the list beside the page", "document.querySelector('#settings-list')?.checkVisibility() && !document.querySelector('.settings-button').checkVisibility()")
 
 	f.mu.Lock()
 	f.house = copied(f.house)
