@@ -93,7 +93,7 @@ type askFlags struct {
 // run asks the question in the arguments.
 func (f *askFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string) (err error) {
 	q := f.Question
-	if q.Text, err = a.question(ctx, args); err != nil {
+	if q.Text, err = a.question(ctx, "arbe ask", args); err != nil {
 		return err
 	}
 	if err := (entry.Chat{Text: q.Text}).Validate(); err != nil {
@@ -148,10 +148,10 @@ func (f *askFlags) address(ctx context.Context, a *app, c *arbe.Client, q *arbe.
 
 // question returns the text of the question. It reads one byte more of stdin than an entry may have, so that a longer text is
 // refused and not cut.
-func (a *app) question(ctx context.Context, args []string) (string, error) {
+func (a *app) question(ctx context.Context, verb string, args []string) (string, error) {
 	if len(args) == 0 {
 		if !hasInput(a.in) {
-			return "", fault.New(fault.Invalid, "arbe ask needs a text", "give it as an argument, or pipe it into arbe ask")
+			return "", fault.Newf(fault.Invalid, "give it as an argument, or pipe it into "+verb, "%s needs a text", verb)
 		}
 		args = []string{"-"}
 	}

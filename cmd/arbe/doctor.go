@@ -91,7 +91,7 @@ func (a *app) showFindings(found []finding) error {
 			}
 		}
 		w.Flush()
-		if _, err := fmt.Fprint(a.out, text.String()); err != nil {
+		if err := a.printText(text.String()); err != nil {
 			return err
 		}
 	}

@@ -26,6 +26,8 @@ var habits = []struct{ verb, typed string }{
 	{"thread delete", "rm, delete, remove"},
 	{"thread export", "export, dump"},
 	{"thread apply", "apply, patch"},
+	{"thread prune", "prune, gc, cleanup"},
+	{"thread result", "result, outcome"},
 	{"inbox", "unread, mentions"},
 	{"notifications", "notification, notify"},
 	{"search", "find, grep, thread search, thread find"},

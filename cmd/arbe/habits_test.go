@@ -43,3 +43,23 @@ func TestEveryHabitLeadsToAVerb(t *testing.T) {
 		}
 	}
 }
+
+func TestEveryFlagOfAHabitLeadsToAFlag(t *testing.T) {
+	t.Parallel()
+	used := map[string]bool{}
+	walk(newRoot(&app{}), func(cmd *cobra.Command) {
+		for typed, meant := range flagHabits {
+			for _, name := range meant {
+				used[name] = used[name] || cmd.Flag(name) != nil
+				if typed == name {
+					t.Errorf("--%s stands for itself", typed)
+				}
+			}
+		}
+	})
+	for name, has := range used {
+		if !has {
+			t.Errorf("no verb has the flag --%s", name)
+		}
+	}
+}

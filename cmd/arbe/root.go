@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -140,7 +141,13 @@ func (a *app) setHelp(root *cobra.Command) {
 			if a.pager == nil { // cobra calls no PreRun for --help
 				a.page(cmd)
 			}
+			var text strings.Builder
+			root.SetOut(&text)
 			asText(cmd, args)
+			root.SetOut(a.out)
+			if err := a.printText(text.String()); a.unhelped == nil {
+				a.unhelped = err
+			}
 			return
 		}
 		if a.unhelped == nil {

@@ -38,7 +38,7 @@ func runTask(a *app) *cobra.Command {
 			"  arbe run --thread th4w7q2m9x --sandbox parent 'review what changed'",
 		Args: isTask,
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
-			if req.Task, err = a.question(ctx, args); err != nil {
+			if req.Task, err = a.question(ctx, "arbe run", args); err != nil {
 				return err
 			}
 			if err := a.delegatedFrom(ctx, c, house, &req); err != nil {

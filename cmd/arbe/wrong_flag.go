@@ -20,6 +20,11 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedName() == "format" {
 		return fault.New(fault.Invalid, err.Error(), "use --json, --jq or --template; see arbe help formatting")
 	}
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if meant := flagHabit(cmd, unknown.GetSpecifiedName()); meant != "" {
+			return fault.New(fault.Invalid, err.Error(), "use --"+meant)
+		}
+	}
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
 		return misusedVerb(cmd, err.Error())
@@ -39,6 +44,28 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		message = fmt.Sprintf("--%s: %q is not %s", wrong.GetFlag().Name, wrong.GetValue(), must)
 	}
 	return misusedVerb(cmd, message)
+}
+
+// flagHabits are flags that people type out of habit from other programs. Each stands for the first of the others that the verb
+// has.
+var flagHabits = map[string][]string{
+	"v": {"version"}, "V": {"version"},
+	"n": {"tail", "limit"}, "lines": {"tail", "limit"}, "max": {"limit"}, "count": {"limit"}, "all": {"limit"},
+	"filter": {"type", "status"}, "kind": {"type"}, "state": {"status"}, "since": {"from"}, "after": {"from"},
+	"force": {"yes"}, "f": {"yes"}, "assume-yes": {"yes"},
+	"output": {"json"}, "o": {"json"}, "silent": {"quiet"}, "s": {"quiet"}, "server": {"host"}, "url": {"host"}, "H": {"host"},
+	"context": {"profile"}, "w": {"follow"}, "watch": {"follow"}, "background": {"detach"}, "d": {"detach"},
+	"environment": {"env"}, "e": {"env"}, "org": {"house"}, "workspace": {"house"},
+}
+
+// flagHabit returns the flag that a person probably meant by an unknown one, or "".
+func flagHabit(cmd *cobra.Command, typed string) string {
+	for _, name := range flagHabits[typed] {
+		if f := cmd.Flag(name); f != nil && !f.Hidden {
+			return name
+		}
+	}
+	return ""
 }
 
 // conflictingFlags explains an error of [cobra.Command.ValidateFlagGroups], which ends with the names of the flags: "[edit delete]
