@@ -48,7 +48,7 @@ func (strictJSON) Unmarshal(text []byte, message any) error {
 	if len(text) == 0 {
 		return errors.New("the request has no body, which must be a JSON object: send {}")
 	}
-	err := protojson.Unmarshal(text, m)
+	err := unmarshal(text, m)
 	if err == nil {
 		return nil
 	}

@@ -27,7 +27,7 @@ func Handler(s Services) http.Handler {
 		// Authenticate before reading the body, so that strangers cannot make the server decode messages.
 		connect.WithRequestGate(calls.authenticate),
 		// calls is the outermost interceptor, so that it also converts the errors of the others.
-		connect.WithInterceptors(calls, connect.UnaryInterceptorFunc(readRequest), validate.NewInterceptor()),
+		connect.WithInterceptors(calls, connect.UnaryInterceptorFunc(s.readRequest), validate.NewInterceptor()),
 		connect.WithConditionalHandlerOptions(func(s connect.Spec) []connect.HandlerOption {
 			if s.StreamType == connect.StreamTypeServer {
 				return []connect.HandlerOption{connect.WithReadMaxBytes(MaxStreamRequest)}

@@ -109,9 +109,15 @@ func (e *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) conn
 	return next
 }
 
-// readRequest wraps a call that does not stream. It checks what the rules of the contract cannot say in words.
-func readRequest(next connect.UnaryFunc) connect.UnaryFunc {
+// readRequest wraps a call that does not stream. It applies the mask of an update, and checks what the rules of the contract say
+// only in numbers.
+func (s Services) readRequest(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		if update, ok := req.Any().(updateRequest); ok {
+			if err := s.mask(ctx, update); err != nil {
+				return nil, err
+			}
+		}
 		if m, ok := req.Any().(proto.Message); ok {
 			if err := checkEnums(m.ProtoReflect()); err != nil {
 				return nil, err

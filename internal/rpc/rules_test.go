@@ -73,8 +73,8 @@ func TestEveryListComesInPages(t *testing.T) {
 // modifiers are the fields of updates that say how to change a thing.
 var modifiers = []protoreflect.Name{"etag", "skip_model_check"}
 
-// An update changes only the fields that are set: each is either optional, a message, or required. So a request is its own field
-// mask, and a client of an older version changes nothing that it does not know.
+// Without a mask, an update changes only the fields that are set: each is either optional, a message, or required. So a client of
+// an older version changes nothing that it does not know.
 func TestAnUpdateChangesOnlyWhatIsSet(t *testing.T) {
 	t.Parallel()
 	for _, m := range methods() {
@@ -87,6 +87,17 @@ func TestAnUpdateChangesOnlyWhatIsSet(t *testing.T) {
 			if !f.HasPresence() && !slices.Contains(modifiers, f.Name()) && !required(f) {
 				t.Errorf("%s: unset and empty look the same", f.FullName())
 			}
+		}
+	}
+}
+
+// Every update takes a mask, and nothing else does, because interceptors apply the masks of updates.
+func TestEveryUpdateTakesAMask(t *testing.T) {
+	t.Parallel()
+	for _, m := range methods() {
+		mask := m.Input().Fields().ByName("update_mask")
+		if masked := mask != nil && mask.Message().FullName() == "google.protobuf.FieldMask"; masked != strings.HasPrefix(string(m.Name()), "Update") {
+			t.Errorf("%s takes a mask: %v", m.FullName(), masked)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -267,7 +268,9 @@ func (x *WhoAmIResponse) GetUnnamed() bool {
 type UpdateProfileRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One line. Everything that the person wrote before shows it, too.
-	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The fields to change: docs/api.md, "Updates". Empty changes the fields that are set.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +310,13 @@ func (x *UpdateProfileRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *UpdateProfileRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
 }
 
 type UpdateProfileResponse struct {
@@ -1916,7 +1926,7 @@ var File_arbe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/agent.proto\x12\aarbe.v1\x1a\x16arbe/v1/approval.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xac\x01\n" +
+	"\x13arbe/v1/agent.proto\x12\aarbe.v1\x1a\x16arbe/v1/approval.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xac\x01\n" +
 	"\x05Agent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
@@ -1938,9 +1948,11 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12,\n" +
 	"\bsessions\x18\a \x03(\v2\x10.arbe.v1.SessionR\bsessions\x12\x18\n" +
-	"\aunnamed\x18\b \x01(\bR\aunnamed\"5\n" +
+	"\aunnamed\x18\b \x01(\bR\aunnamed\"r\n" +
 	"\x14UpdateProfileRequest\x12\x1d\n" +
-	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\"=\n" +
+	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x12;\n" +
+	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
+	"updateMask\"=\n" +
 	"\x15UpdateProfileResponse\x12$\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\"~\n" +
 	"\x12CreateAgentRequest\x12$\n" +
@@ -2119,72 +2131,74 @@ var file_arbe_v1_agent_proto_goTypes = []any{
 	(*EndSessionRequest)(nil),           // 31: arbe.v1.EndSessionRequest
 	(*EndSessionResponse)(nil),          // 32: arbe.v1.EndSessionResponse
 	(*timestamppb.Timestamp)(nil),       // 33: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 34: google.protobuf.Duration
-	(Verdict)(0),                        // 35: arbe.v1.Verdict
+	(*fieldmaskpb.FieldMask)(nil),       // 34: google.protobuf.FieldMask
+	(*durationpb.Duration)(nil),         // 35: google.protobuf.Duration
+	(Verdict)(0),                        // 36: arbe.v1.Verdict
 }
 var file_arbe_v1_agent_proto_depIdxs = []int32{
 	33, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
 	0,  // 1: arbe.v1.WhoAmIResponse.agent:type_name -> arbe.v1.Agent
 	33, // 2: arbe.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
 	30, // 3: arbe.v1.WhoAmIResponse.sessions:type_name -> arbe.v1.Session
-	0,  // 4: arbe.v1.UpdateProfileResponse.agent:type_name -> arbe.v1.Agent
-	0,  // 5: arbe.v1.CreateAgentResponse.agent:type_name -> arbe.v1.Agent
-	0,  // 6: arbe.v1.GetAgentResponse.agent:type_name -> arbe.v1.Agent
-	0,  // 7: arbe.v1.ListAgentsResponse.agents:type_name -> arbe.v1.Agent
-	33, // 8: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 9: arbe.v1.GetLoginLinkResponse.agent:type_name -> arbe.v1.Agent
-	33, // 10: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 11: arbe.v1.RedeemLoginLinkResponse.agent:type_name -> arbe.v1.Agent
-	33, // 12: arbe.v1.BeginProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
-	33, // 13: arbe.v1.FinishProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 14: arbe.v1.FinishProviderLoginResponse.agent:type_name -> arbe.v1.Agent
-	34, // 15: arbe.v1.BeginDeviceLoginResponse.interval:type_name -> google.protobuf.Duration
-	33, // 16: arbe.v1.BeginDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
-	33, // 17: arbe.v1.PollDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 18: arbe.v1.PollDeviceLoginResponse.agent:type_name -> arbe.v1.Agent
-	33, // 19: arbe.v1.DeviceLogin.created_at:type_name -> google.protobuf.Timestamp
-	33, // 20: arbe.v1.DeviceLogin.expires_at:type_name -> google.protobuf.Timestamp
-	25, // 21: arbe.v1.GetDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
-	35, // 22: arbe.v1.AnswerDeviceLoginRequest.verdict:type_name -> arbe.v1.Verdict
-	25, // 23: arbe.v1.AnswerDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
-	33, // 24: arbe.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	33, // 25: arbe.v1.Session.last_used_at:type_name -> google.protobuf.Timestamp
-	33, // 26: arbe.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
-	1,  // 27: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
-	3,  // 28: arbe.v1.AgentService.UpdateProfile:input_type -> arbe.v1.UpdateProfileRequest
-	5,  // 29: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
-	7,  // 30: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
-	9,  // 31: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
-	11, // 32: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
-	13, // 33: arbe.v1.AgentService.GetLoginLink:input_type -> arbe.v1.GetLoginLinkRequest
-	15, // 34: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
-	17, // 35: arbe.v1.AgentService.BeginProviderLogin:input_type -> arbe.v1.BeginProviderLoginRequest
-	19, // 36: arbe.v1.AgentService.FinishProviderLogin:input_type -> arbe.v1.FinishProviderLoginRequest
-	21, // 37: arbe.v1.AgentService.BeginDeviceLogin:input_type -> arbe.v1.BeginDeviceLoginRequest
-	23, // 38: arbe.v1.AgentService.PollDeviceLogin:input_type -> arbe.v1.PollDeviceLoginRequest
-	26, // 39: arbe.v1.AgentService.GetDeviceLogin:input_type -> arbe.v1.GetDeviceLoginRequest
-	28, // 40: arbe.v1.AgentService.AnswerDeviceLogin:input_type -> arbe.v1.AnswerDeviceLoginRequest
-	31, // 41: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
-	2,  // 42: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
-	4,  // 43: arbe.v1.AgentService.UpdateProfile:output_type -> arbe.v1.UpdateProfileResponse
-	6,  // 44: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
-	8,  // 45: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
-	10, // 46: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
-	12, // 47: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
-	14, // 48: arbe.v1.AgentService.GetLoginLink:output_type -> arbe.v1.GetLoginLinkResponse
-	16, // 49: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
-	18, // 50: arbe.v1.AgentService.BeginProviderLogin:output_type -> arbe.v1.BeginProviderLoginResponse
-	20, // 51: arbe.v1.AgentService.FinishProviderLogin:output_type -> arbe.v1.FinishProviderLoginResponse
-	22, // 52: arbe.v1.AgentService.BeginDeviceLogin:output_type -> arbe.v1.BeginDeviceLoginResponse
-	24, // 53: arbe.v1.AgentService.PollDeviceLogin:output_type -> arbe.v1.PollDeviceLoginResponse
-	27, // 54: arbe.v1.AgentService.GetDeviceLogin:output_type -> arbe.v1.GetDeviceLoginResponse
-	29, // 55: arbe.v1.AgentService.AnswerDeviceLogin:output_type -> arbe.v1.AnswerDeviceLoginResponse
-	32, // 56: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
-	42, // [42:57] is the sub-list for method output_type
-	27, // [27:42] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	34, // 4: arbe.v1.UpdateProfileRequest.update_mask:type_name -> google.protobuf.FieldMask
+	0,  // 5: arbe.v1.UpdateProfileResponse.agent:type_name -> arbe.v1.Agent
+	0,  // 6: arbe.v1.CreateAgentResponse.agent:type_name -> arbe.v1.Agent
+	0,  // 7: arbe.v1.GetAgentResponse.agent:type_name -> arbe.v1.Agent
+	0,  // 8: arbe.v1.ListAgentsResponse.agents:type_name -> arbe.v1.Agent
+	33, // 9: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 10: arbe.v1.GetLoginLinkResponse.agent:type_name -> arbe.v1.Agent
+	33, // 11: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 12: arbe.v1.RedeemLoginLinkResponse.agent:type_name -> arbe.v1.Agent
+	33, // 13: arbe.v1.BeginProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	33, // 14: arbe.v1.FinishProviderLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 15: arbe.v1.FinishProviderLoginResponse.agent:type_name -> arbe.v1.Agent
+	35, // 16: arbe.v1.BeginDeviceLoginResponse.interval:type_name -> google.protobuf.Duration
+	33, // 17: arbe.v1.BeginDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	33, // 18: arbe.v1.PollDeviceLoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 19: arbe.v1.PollDeviceLoginResponse.agent:type_name -> arbe.v1.Agent
+	33, // 20: arbe.v1.DeviceLogin.created_at:type_name -> google.protobuf.Timestamp
+	33, // 21: arbe.v1.DeviceLogin.expires_at:type_name -> google.protobuf.Timestamp
+	25, // 22: arbe.v1.GetDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
+	36, // 23: arbe.v1.AnswerDeviceLoginRequest.verdict:type_name -> arbe.v1.Verdict
+	25, // 24: arbe.v1.AnswerDeviceLoginResponse.login:type_name -> arbe.v1.DeviceLogin
+	33, // 25: arbe.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	33, // 26: arbe.v1.Session.last_used_at:type_name -> google.protobuf.Timestamp
+	33, // 27: arbe.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
+	1,  // 28: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
+	3,  // 29: arbe.v1.AgentService.UpdateProfile:input_type -> arbe.v1.UpdateProfileRequest
+	5,  // 30: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
+	7,  // 31: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
+	9,  // 32: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
+	11, // 33: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
+	13, // 34: arbe.v1.AgentService.GetLoginLink:input_type -> arbe.v1.GetLoginLinkRequest
+	15, // 35: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
+	17, // 36: arbe.v1.AgentService.BeginProviderLogin:input_type -> arbe.v1.BeginProviderLoginRequest
+	19, // 37: arbe.v1.AgentService.FinishProviderLogin:input_type -> arbe.v1.FinishProviderLoginRequest
+	21, // 38: arbe.v1.AgentService.BeginDeviceLogin:input_type -> arbe.v1.BeginDeviceLoginRequest
+	23, // 39: arbe.v1.AgentService.PollDeviceLogin:input_type -> arbe.v1.PollDeviceLoginRequest
+	26, // 40: arbe.v1.AgentService.GetDeviceLogin:input_type -> arbe.v1.GetDeviceLoginRequest
+	28, // 41: arbe.v1.AgentService.AnswerDeviceLogin:input_type -> arbe.v1.AnswerDeviceLoginRequest
+	31, // 42: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
+	2,  // 43: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
+	4,  // 44: arbe.v1.AgentService.UpdateProfile:output_type -> arbe.v1.UpdateProfileResponse
+	6,  // 45: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
+	8,  // 46: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
+	10, // 47: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
+	12, // 48: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
+	14, // 49: arbe.v1.AgentService.GetLoginLink:output_type -> arbe.v1.GetLoginLinkResponse
+	16, // 50: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
+	18, // 51: arbe.v1.AgentService.BeginProviderLogin:output_type -> arbe.v1.BeginProviderLoginResponse
+	20, // 52: arbe.v1.AgentService.FinishProviderLogin:output_type -> arbe.v1.FinishProviderLoginResponse
+	22, // 53: arbe.v1.AgentService.BeginDeviceLogin:output_type -> arbe.v1.BeginDeviceLoginResponse
+	24, // 54: arbe.v1.AgentService.PollDeviceLogin:output_type -> arbe.v1.PollDeviceLoginResponse
+	27, // 55: arbe.v1.AgentService.GetDeviceLogin:output_type -> arbe.v1.GetDeviceLoginResponse
+	29, // 56: arbe.v1.AgentService.AnswerDeviceLogin:output_type -> arbe.v1.AnswerDeviceLoginResponse
+	32, // 57: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
+	43, // [43:58] is the sub-list for method output_type
+	28, // [28:43] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_agent_proto_init() }

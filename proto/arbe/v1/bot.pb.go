@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -973,8 +974,10 @@ type UpdateBotRequest struct {
 	Etag string `protobuf:"bytes,11,opt,name=etag,proto3" json:"etag,omitempty"`
 	// As in CreateBotRequest. A model that the bot already has is not checked.
 	SkipModelCheck bool `protobuf:"varint,20,opt,name=skip_model_check,json=skipModelCheck,proto3" json:"skip_model_check,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The fields to change: docs/api.md, "Updates". Empty changes the fields that are set.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,12,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateBotRequest) Reset() {
@@ -1089,6 +1092,13 @@ func (x *UpdateBotRequest) GetSkipModelCheck() bool {
 		return x.SkipModelCheck
 	}
 	return false
+}
+
+func (x *UpdateBotRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
 }
 
 type UpdateBotResponse struct {
@@ -1410,7 +1420,9 @@ type UpdatePolicyRequest struct {
 	Enabled     *bool   `protobuf:"varint,8,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
 	// The etag of the version that the change was made for. If the policy has changed since then, nothing changes and the error is
 	// "aborted" (reason CHANGED). Empty changes any version.
-	Etag          string `protobuf:"bytes,9,opt,name=etag,proto3" json:"etag,omitempty"`
+	Etag string `protobuf:"bytes,9,opt,name=etag,proto3" json:"etag,omitempty"`
+	// The fields to change: docs/api.md, "Updates". Empty changes the fields that are set.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,10,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1506,6 +1518,13 @@ func (x *UpdatePolicyRequest) GetEtag() string {
 		return x.Etag
 	}
 	return ""
+}
+
+func (x *UpdatePolicyRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
 }
 
 type UpdatePolicyResponse struct {
@@ -2004,7 +2023,7 @@ var File_arbe_v1_bot_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\n" +
-	"\x11arbe/v1/bot.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\x03\n" +
+	"\x11arbe/v1/bot.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\x03\n" +
 	"\x03Bot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x16\n" +
@@ -2092,7 +2111,7 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\\\n" +
 	"\x10ListBotsResponse\x12 \n" +
 	"\x04bots\x18\x01 \x03(\v2\f.arbe.v1.BotR\x04bots\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8e\x04\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xcb\x04\n" +
 	"\x10UpdateBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x18\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\x02id\x12%\n" +
@@ -2107,7 +2126,9 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\x05think\x18\n" +
 	" \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x04R\x05think\x88\x01\x01\x12\x1b\n" +
 	"\x04etag\x18\v \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etag\x12(\n" +
-	"\x10skip_model_check\x18\x14 \x01(\bR\x0eskipModelCheckB\t\n" +
+	"\x10skip_model_check\x18\x14 \x01(\bR\x0eskipModelCheck\x12;\n" +
+	"\vupdate_mask\x18\f \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
+	"updateMaskB\t\n" +
 	"\a_handleB\a\n" +
 	"\x05_nameB\x0f\n" +
 	"\r_instructionsB\b\n" +
@@ -2132,7 +2153,7 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\btool_ids\x18\a \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\atoolIds\x12\x1a\n" +
 	"\bdisabled\x18\b \x01(\bR\bdisabled\"?\n" +
 	"\x14CreatePolicyResponse\x12'\n" +
-	"\x06policy\x18\x01 \x01(\v2\x0f.arbe.v1.PolicyR\x06policy\"\x92\x03\n" +
+	"\x06policy\x18\x01 \x01(\v2\x0f.arbe.v1.PolicyR\x06policy\"\xcf\x03\n" +
 	"\x13UpdatePolicyRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x19\n" +
 	"\x02id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12 \n" +
@@ -2142,7 +2163,10 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\fresource_ids\x18\x06 \x01(\v2\x0e.arbe.v1.NamesR\vresourceIds\x12)\n" +
 	"\btool_ids\x18\a \x01(\v2\x0e.arbe.v1.NamesR\atoolIds\x12\x1d\n" +
 	"\aenabled\x18\b \x01(\bH\x03R\aenabled\x88\x01\x01\x12\x1b\n" +
-	"\x04etag\x18\t \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etagB\a\n" +
+	"\x04etag\x18\t \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etag\x12;\n" +
+	"\vupdate_mask\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
+	"updateMaskB\a\n" +
 	"\x05_nameB\n" +
 	"\n" +
 	"\b_triggerB\t\n" +
@@ -2233,6 +2257,7 @@ var file_arbe_v1_bot_proto_goTypes = []any{
 	(*ListRuntimesRequest)(nil),   // 24: arbe.v1.ListRuntimesRequest
 	(*ListRuntimesResponse)(nil),  // 25: arbe.v1.ListRuntimesResponse
 	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil), // 27: google.protobuf.FieldMask
 }
 var file_arbe_v1_bot_proto_depIdxs = []int32{
 	1,  // 0: arbe.v1.Bot.limits:type_name -> arbe.v1.BotLimits
@@ -2250,38 +2275,40 @@ var file_arbe_v1_bot_proto_depIdxs = []int32{
 	3,  // 12: arbe.v1.UpdateBotRequest.tools:type_name -> arbe.v1.Names
 	1,  // 13: arbe.v1.UpdateBotRequest.limits:type_name -> arbe.v1.BotLimits
 	3,  // 14: arbe.v1.UpdateBotRequest.ask:type_name -> arbe.v1.Names
-	0,  // 15: arbe.v1.UpdateBotResponse.bot:type_name -> arbe.v1.Bot
-	2,  // 16: arbe.v1.CreatePolicyResponse.policy:type_name -> arbe.v1.Policy
-	3,  // 17: arbe.v1.UpdatePolicyRequest.resource_ids:type_name -> arbe.v1.Names
-	3,  // 18: arbe.v1.UpdatePolicyRequest.tool_ids:type_name -> arbe.v1.Names
-	2,  // 19: arbe.v1.UpdatePolicyResponse.policy:type_name -> arbe.v1.Policy
-	20, // 20: arbe.v1.ListToolsResponse.tools:type_name -> arbe.v1.Tool
-	23, // 21: arbe.v1.ListRuntimesResponse.runtimes:type_name -> arbe.v1.Runtime
-	4,  // 22: arbe.v1.BotService.CreateBot:input_type -> arbe.v1.CreateBotRequest
-	6,  // 23: arbe.v1.BotService.GetBot:input_type -> arbe.v1.GetBotRequest
-	8,  // 24: arbe.v1.BotService.ListBots:input_type -> arbe.v1.ListBotsRequest
-	10, // 25: arbe.v1.BotService.UpdateBot:input_type -> arbe.v1.UpdateBotRequest
-	12, // 26: arbe.v1.BotService.DeleteBot:input_type -> arbe.v1.DeleteBotRequest
-	21, // 27: arbe.v1.BotService.ListTools:input_type -> arbe.v1.ListToolsRequest
-	24, // 28: arbe.v1.BotService.ListRuntimes:input_type -> arbe.v1.ListRuntimesRequest
-	14, // 29: arbe.v1.BotService.CreatePolicy:input_type -> arbe.v1.CreatePolicyRequest
-	16, // 30: arbe.v1.BotService.UpdatePolicy:input_type -> arbe.v1.UpdatePolicyRequest
-	18, // 31: arbe.v1.BotService.DeletePolicy:input_type -> arbe.v1.DeletePolicyRequest
-	5,  // 32: arbe.v1.BotService.CreateBot:output_type -> arbe.v1.CreateBotResponse
-	7,  // 33: arbe.v1.BotService.GetBot:output_type -> arbe.v1.GetBotResponse
-	9,  // 34: arbe.v1.BotService.ListBots:output_type -> arbe.v1.ListBotsResponse
-	11, // 35: arbe.v1.BotService.UpdateBot:output_type -> arbe.v1.UpdateBotResponse
-	13, // 36: arbe.v1.BotService.DeleteBot:output_type -> arbe.v1.DeleteBotResponse
-	22, // 37: arbe.v1.BotService.ListTools:output_type -> arbe.v1.ListToolsResponse
-	25, // 38: arbe.v1.BotService.ListRuntimes:output_type -> arbe.v1.ListRuntimesResponse
-	15, // 39: arbe.v1.BotService.CreatePolicy:output_type -> arbe.v1.CreatePolicyResponse
-	17, // 40: arbe.v1.BotService.UpdatePolicy:output_type -> arbe.v1.UpdatePolicyResponse
-	19, // 41: arbe.v1.BotService.DeletePolicy:output_type -> arbe.v1.DeletePolicyResponse
-	32, // [32:42] is the sub-list for method output_type
-	22, // [22:32] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	27, // 15: arbe.v1.UpdateBotRequest.update_mask:type_name -> google.protobuf.FieldMask
+	0,  // 16: arbe.v1.UpdateBotResponse.bot:type_name -> arbe.v1.Bot
+	2,  // 17: arbe.v1.CreatePolicyResponse.policy:type_name -> arbe.v1.Policy
+	3,  // 18: arbe.v1.UpdatePolicyRequest.resource_ids:type_name -> arbe.v1.Names
+	3,  // 19: arbe.v1.UpdatePolicyRequest.tool_ids:type_name -> arbe.v1.Names
+	27, // 20: arbe.v1.UpdatePolicyRequest.update_mask:type_name -> google.protobuf.FieldMask
+	2,  // 21: arbe.v1.UpdatePolicyResponse.policy:type_name -> arbe.v1.Policy
+	20, // 22: arbe.v1.ListToolsResponse.tools:type_name -> arbe.v1.Tool
+	23, // 23: arbe.v1.ListRuntimesResponse.runtimes:type_name -> arbe.v1.Runtime
+	4,  // 24: arbe.v1.BotService.CreateBot:input_type -> arbe.v1.CreateBotRequest
+	6,  // 25: arbe.v1.BotService.GetBot:input_type -> arbe.v1.GetBotRequest
+	8,  // 26: arbe.v1.BotService.ListBots:input_type -> arbe.v1.ListBotsRequest
+	10, // 27: arbe.v1.BotService.UpdateBot:input_type -> arbe.v1.UpdateBotRequest
+	12, // 28: arbe.v1.BotService.DeleteBot:input_type -> arbe.v1.DeleteBotRequest
+	21, // 29: arbe.v1.BotService.ListTools:input_type -> arbe.v1.ListToolsRequest
+	24, // 30: arbe.v1.BotService.ListRuntimes:input_type -> arbe.v1.ListRuntimesRequest
+	14, // 31: arbe.v1.BotService.CreatePolicy:input_type -> arbe.v1.CreatePolicyRequest
+	16, // 32: arbe.v1.BotService.UpdatePolicy:input_type -> arbe.v1.UpdatePolicyRequest
+	18, // 33: arbe.v1.BotService.DeletePolicy:input_type -> arbe.v1.DeletePolicyRequest
+	5,  // 34: arbe.v1.BotService.CreateBot:output_type -> arbe.v1.CreateBotResponse
+	7,  // 35: arbe.v1.BotService.GetBot:output_type -> arbe.v1.GetBotResponse
+	9,  // 36: arbe.v1.BotService.ListBots:output_type -> arbe.v1.ListBotsResponse
+	11, // 37: arbe.v1.BotService.UpdateBot:output_type -> arbe.v1.UpdateBotResponse
+	13, // 38: arbe.v1.BotService.DeleteBot:output_type -> arbe.v1.DeleteBotResponse
+	22, // 39: arbe.v1.BotService.ListTools:output_type -> arbe.v1.ListToolsResponse
+	25, // 40: arbe.v1.BotService.ListRuntimes:output_type -> arbe.v1.ListRuntimesResponse
+	15, // 41: arbe.v1.BotService.CreatePolicy:output_type -> arbe.v1.CreatePolicyResponse
+	17, // 42: arbe.v1.BotService.UpdatePolicy:output_type -> arbe.v1.UpdatePolicyResponse
+	19, // 43: arbe.v1.BotService.DeletePolicy:output_type -> arbe.v1.DeletePolicyResponse
+	34, // [34:44] is the sub-list for method output_type
+	24, // [24:34] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_bot_proto_init() }

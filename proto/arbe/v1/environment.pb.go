@@ -11,6 +11,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -1040,7 +1041,9 @@ type UpdateEnvironmentRequest struct {
 	Config *EnvironmentConfig `protobuf:"bytes,3,opt,name=config,proto3" json:"config,omitempty"`
 	// The etag of the version that the change was made for. If the environment has changed since then, nothing changes and the
 	// error is "aborted" (reason CHANGED). Empty changes any version.
-	Etag          string `protobuf:"bytes,4,opt,name=etag,proto3" json:"etag,omitempty"`
+	Etag string `protobuf:"bytes,4,opt,name=etag,proto3" json:"etag,omitempty"`
+	// The fields to change: docs/api.md, "Updates". Empty changes the fields that are set.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,5,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1101,6 +1104,13 @@ func (x *UpdateEnvironmentRequest) GetEtag() string {
 		return x.Etag
 	}
 	return ""
+}
+
+func (x *UpdateEnvironmentRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
 }
 
 type UpdateEnvironmentResponse struct {
@@ -1600,7 +1610,7 @@ var File_arbe_v1_environment_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\n" +
-	"\x19arbe/v1/environment.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcf\x01\n" +
+	"\x19arbe/v1/environment.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcf\x01\n" +
 	"\vEnvironment\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x12\n" +
@@ -1680,12 +1690,14 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\x18ListEnvironmentsResponse\x128\n" +
 	"\fenvironments\x18\x01 \x03(\v2\x14.arbe.v1.EnvironmentR\fenvironments\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12%\n" +
-	"\x0edefault_driver\x18\x03 \x01(\tR\rdefaultDriver\"\xb3\x01\n" +
+	"\x0edefault_driver\x18\x03 \x01(\tR\rdefaultDriver\"\xf0\x01\n" +
 	"\x18UpdateEnvironmentRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\"\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dH\x00R\x04name\x88\x01\x01\x122\n" +
 	"\x06config\x18\x03 \x01(\v2\x1a.arbe.v1.EnvironmentConfigR\x06config\x12\x1b\n" +
-	"\x04etag\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etagB\a\n" +
+	"\x04etag\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etag\x12;\n" +
+	"\vupdate_mask\x18\x05 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
+	"updateMaskB\a\n" +
 	"\x05_name\"S\n" +
 	"\x19UpdateEnvironmentResponse\x126\n" +
 	"\venvironment\x18\x01 \x01(\v2\x14.arbe.v1.EnvironmentR\venvironment\"\x7f\n" +
@@ -1774,6 +1786,7 @@ var file_arbe_v1_environment_proto_goTypes = []any{
 	nil,                                 // 24: arbe.v1.EnvironmentConfig.LabelsEntry
 	(*timestamppb.Timestamp)(nil),       // 25: google.protobuf.Timestamp
 	(*durationpb.Duration)(nil),         // 26: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),       // 27: google.protobuf.FieldMask
 }
 var file_arbe_v1_environment_proto_depIdxs = []int32{
 	2,  // 0: arbe.v1.Environment.config:type_name -> arbe.v1.EnvironmentConfig
@@ -1791,30 +1804,31 @@ var file_arbe_v1_environment_proto_depIdxs = []int32{
 	1,  // 12: arbe.v1.GetEnvironmentResponse.environment:type_name -> arbe.v1.Environment
 	1,  // 13: arbe.v1.ListEnvironmentsResponse.environments:type_name -> arbe.v1.Environment
 	2,  // 14: arbe.v1.UpdateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
-	1,  // 15: arbe.v1.UpdateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	1,  // 16: arbe.v1.AllowHostsResponse.environment:type_name -> arbe.v1.Environment
-	23, // 17: arbe.v1.DiagnoseEnvironmentResponse.check:type_name -> arbe.v1.EnvironmentCheck
-	22, // 18: arbe.v1.DiagnoseEnvironmentResponse.diagnosing:type_name -> arbe.v1.EnvironmentDiagnosing
-	0,  // 19: arbe.v1.EnvironmentCheck.result:type_name -> arbe.v1.CheckResult
-	8,  // 20: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
-	10, // 21: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
-	12, // 22: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
-	14, // 23: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
-	16, // 24: arbe.v1.EnvironmentService.AllowHosts:input_type -> arbe.v1.AllowHostsRequest
-	18, // 25: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
-	20, // 26: arbe.v1.EnvironmentService.DiagnoseEnvironment:input_type -> arbe.v1.DiagnoseEnvironmentRequest
-	9,  // 27: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
-	11, // 28: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
-	13, // 29: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
-	15, // 30: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
-	17, // 31: arbe.v1.EnvironmentService.AllowHosts:output_type -> arbe.v1.AllowHostsResponse
-	19, // 32: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
-	21, // 33: arbe.v1.EnvironmentService.DiagnoseEnvironment:output_type -> arbe.v1.DiagnoseEnvironmentResponse
-	27, // [27:34] is the sub-list for method output_type
-	20, // [20:27] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	27, // 15: arbe.v1.UpdateEnvironmentRequest.update_mask:type_name -> google.protobuf.FieldMask
+	1,  // 16: arbe.v1.UpdateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
+	1,  // 17: arbe.v1.AllowHostsResponse.environment:type_name -> arbe.v1.Environment
+	23, // 18: arbe.v1.DiagnoseEnvironmentResponse.check:type_name -> arbe.v1.EnvironmentCheck
+	22, // 19: arbe.v1.DiagnoseEnvironmentResponse.diagnosing:type_name -> arbe.v1.EnvironmentDiagnosing
+	0,  // 20: arbe.v1.EnvironmentCheck.result:type_name -> arbe.v1.CheckResult
+	8,  // 21: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
+	10, // 22: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
+	12, // 23: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
+	14, // 24: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
+	16, // 25: arbe.v1.EnvironmentService.AllowHosts:input_type -> arbe.v1.AllowHostsRequest
+	18, // 26: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
+	20, // 27: arbe.v1.EnvironmentService.DiagnoseEnvironment:input_type -> arbe.v1.DiagnoseEnvironmentRequest
+	9,  // 28: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
+	11, // 29: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
+	13, // 30: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
+	15, // 31: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
+	17, // 32: arbe.v1.EnvironmentService.AllowHosts:output_type -> arbe.v1.AllowHostsResponse
+	19, // 33: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
+	21, // 34: arbe.v1.EnvironmentService.DiagnoseEnvironment:output_type -> arbe.v1.DiagnoseEnvironmentResponse
+	28, // [28:35] is the sub-list for method output_type
+	21, // [21:28] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_environment_proto_init() }

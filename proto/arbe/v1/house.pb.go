@@ -11,6 +11,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -984,7 +985,9 @@ type UpdateHouseRequest struct {
 	Retention *HouseRetention `protobuf:"bytes,7,opt,name=retention,proto3" json:"retention,omitempty"`
 	// The etag of the version that the change was made for. If the house has changed since then, nothing changes and the error is
 	// "aborted" (reason CHANGED). Empty changes any version.
-	Etag          string `protobuf:"bytes,8,opt,name=etag,proto3" json:"etag,omitempty"`
+	Etag string `protobuf:"bytes,8,opt,name=etag,proto3" json:"etag,omitempty"`
+	// The fields to change: docs/api.md, "Updates". Empty changes the fields that are set.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,9,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1066,6 +1069,13 @@ func (x *UpdateHouseRequest) GetEtag() string {
 		return x.Etag
 	}
 	return ""
+}
+
+func (x *UpdateHouseRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
 }
 
 type UpdateHouseResponse struct {
@@ -1323,7 +1333,9 @@ type UpdateMemberRequest struct {
 	Role    string                 `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
 	// The etag of the version that the change was made for. If the role has changed since then, nothing changes and the error is
 	// "aborted" (reason CHANGED). Empty changes any version.
-	Etag          string `protobuf:"bytes,4,opt,name=etag,proto3" json:"etag,omitempty"`
+	Etag string `protobuf:"bytes,4,opt,name=etag,proto3" json:"etag,omitempty"`
+	// The fields to change: docs/api.md, "Updates". Empty changes the fields that are set.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,5,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1384,6 +1396,13 @@ func (x *UpdateMemberRequest) GetEtag() string {
 		return x.Etag
 	}
 	return ""
+}
+
+func (x *UpdateMemberRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
 }
 
 type UpdateMemberResponse struct {
@@ -2984,7 +3003,7 @@ var File_arbe_v1_house_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x11arbe/v1/bot.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x13arbe/v1/inbox.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8c\x03\n" +
+	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x11arbe/v1/bot.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x13arbe/v1/inbox.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8c\x03\n" +
 	"\x05House\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -3067,7 +3086,7 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"d\n" +
 	"\x12ListHousesResponse\x12&\n" +
 	"\x06houses\x18\x01 \x03(\v2\x0e.arbe.v1.HouseR\x06houses\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf4\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb1\x03\n" +
 	"\x12UpdateHouseRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\"\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dH\x00R\x04name\x88\x01\x01\x12B\n" +
@@ -3075,7 +3094,9 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x06limits\x18\x05 \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limits\x12 \n" +
 	"\x03ask\x18\x06 \x01(\v2\x0e.arbe.v1.NamesR\x03ask\x125\n" +
 	"\tretention\x18\a \x01(\v2\x17.arbe.v1.HouseRetentionR\tretention\x12\x1b\n" +
-	"\x04etag\x18\b \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etagB\a\n" +
+	"\x04etag\x18\b \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etag\x12;\n" +
+	"\vupdate_mask\x18\t \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
+	"updateMaskB\a\n" +
 	"\x05_nameB\x19\n" +
 	"\x17_default_environment_idJ\x04\b\x04\x10\x05R\rdefault_model\";\n" +
 	"\x13UpdateHouseResponse\x12$\n" +
@@ -3092,12 +3113,14 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"h\n" +
 	"\x13ListMembersResponse\x12)\n" +
 	"\amembers\x18\x01 \x03(\v2\x0f.arbe.v1.MemberR\amembers\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa7\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xe4\x01\n" +
 	"\x13UpdateMemberRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12#\n" +
 	"\bagent_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\aagentId\x12(\n" +
 	"\x04role\x18\x03 \x01(\tB\x14\xbaH\x11r\x0fR\x05ownerR\x06memberR\x04role\x12\x1b\n" +
-	"\x04etag\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etag\"?\n" +
+	"\x04etag\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\x04etag\x12;\n" +
+	"\vupdate_mask\x18\x05 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
+	"updateMask\"?\n" +
 	"\x14UpdateMemberResponse\x12'\n" +
 	"\x06member\x18\x01 \x01(\v2\x0f.arbe.v1.MemberR\x06member\"`\n" +
 	"\x13RemoveMemberRequest\x12$\n" +
@@ -3302,13 +3325,14 @@ var file_arbe_v1_house_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil),   // 43: google.protobuf.Timestamp
 	(*Agent)(nil),                   // 44: arbe.v1.Agent
 	(*Names)(nil),                   // 45: arbe.v1.Names
-	(*durationpb.Duration)(nil),     // 46: google.protobuf.Duration
-	(*Thread)(nil),                  // 47: arbe.v1.Thread
-	(*Sandbox)(nil),                 // 48: arbe.v1.Sandbox
-	(*Environment)(nil),             // 49: arbe.v1.Environment
-	(*Alive)(nil),                   // 50: arbe.v1.Alive
-	(*Bot)(nil),                     // 51: arbe.v1.Bot
-	(*Inbox)(nil),                   // 52: arbe.v1.Inbox
+	(*fieldmaskpb.FieldMask)(nil),   // 46: google.protobuf.FieldMask
+	(*durationpb.Duration)(nil),     // 47: google.protobuf.Duration
+	(*Thread)(nil),                  // 48: arbe.v1.Thread
+	(*Sandbox)(nil),                 // 49: arbe.v1.Sandbox
+	(*Environment)(nil),             // 50: arbe.v1.Environment
+	(*Alive)(nil),                   // 51: arbe.v1.Alive
+	(*Bot)(nil),                     // 52: arbe.v1.Bot
+	(*Inbox)(nil),                   // 53: arbe.v1.Inbox
 }
 var file_arbe_v1_house_proto_depIdxs = []int32{
 	43, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
@@ -3326,67 +3350,69 @@ var file_arbe_v1_house_proto_depIdxs = []int32{
 	2,  // 12: arbe.v1.UpdateHouseRequest.limits:type_name -> arbe.v1.HouseLimits
 	45, // 13: arbe.v1.UpdateHouseRequest.ask:type_name -> arbe.v1.Names
 	1,  // 14: arbe.v1.UpdateHouseRequest.retention:type_name -> arbe.v1.HouseRetention
-	0,  // 15: arbe.v1.UpdateHouseResponse.house:type_name -> arbe.v1.House
-	4,  // 16: arbe.v1.ListMembersResponse.members:type_name -> arbe.v1.Member
-	4,  // 17: arbe.v1.UpdateMemberResponse.member:type_name -> arbe.v1.Member
-	43, // 18: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
-	43, // 19: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
-	46, // 20: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
-	23, // 21: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
-	23, // 22: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
-	32, // 23: arbe.v1.ListAuditEventsResponse.events:type_name -> arbe.v1.AuditEvent
-	43, // 24: arbe.v1.AuditEvent.at:type_name -> google.protobuf.Timestamp
-	33, // 25: arbe.v1.AuditEvent.changes:type_name -> arbe.v1.AuditChange
-	43, // 26: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 27: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
-	44, // 28: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
-	43, // 29: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 30: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
-	47, // 31: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
-	48, // 32: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
-	49, // 33: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
-	4,  // 34: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
-	40, // 35: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
-	41, // 36: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
-	42, // 37: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
-	50, // 38: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
-	51, // 39: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
-	52, // 40: arbe.v1.WatchHouseResponse.inbox:type_name -> arbe.v1.Inbox
-	5,  // 41: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
-	7,  // 42: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
-	11, // 43: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
-	13, // 44: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
-	15, // 45: arbe.v1.HouseService.DeleteHouse:input_type -> arbe.v1.DeleteHouseRequest
-	17, // 46: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
-	19, // 47: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
-	21, // 48: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
-	24, // 49: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
-	26, // 50: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
-	28, // 51: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
-	34, // 52: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
-	36, // 53: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
-	30, // 54: arbe.v1.HouseService.ListAuditEvents:input_type -> arbe.v1.ListAuditEventsRequest
-	38, // 55: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
-	6,  // 56: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
-	8,  // 57: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
-	12, // 58: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
-	14, // 59: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
-	16, // 60: arbe.v1.HouseService.DeleteHouse:output_type -> arbe.v1.DeleteHouseResponse
-	18, // 61: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
-	20, // 62: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
-	22, // 63: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
-	25, // 64: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
-	27, // 65: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
-	29, // 66: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
-	35, // 67: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
-	37, // 68: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
-	31, // 69: arbe.v1.HouseService.ListAuditEvents:output_type -> arbe.v1.ListAuditEventsResponse
-	39, // 70: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
-	56, // [56:71] is the sub-list for method output_type
-	41, // [41:56] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	46, // 15: arbe.v1.UpdateHouseRequest.update_mask:type_name -> google.protobuf.FieldMask
+	0,  // 16: arbe.v1.UpdateHouseResponse.house:type_name -> arbe.v1.House
+	4,  // 17: arbe.v1.ListMembersResponse.members:type_name -> arbe.v1.Member
+	46, // 18: arbe.v1.UpdateMemberRequest.update_mask:type_name -> google.protobuf.FieldMask
+	4,  // 19: arbe.v1.UpdateMemberResponse.member:type_name -> arbe.v1.Member
+	43, // 20: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
+	43, // 21: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
+	47, // 22: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
+	23, // 23: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
+	23, // 24: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
+	32, // 25: arbe.v1.ListAuditEventsResponse.events:type_name -> arbe.v1.AuditEvent
+	43, // 26: arbe.v1.AuditEvent.at:type_name -> google.protobuf.Timestamp
+	33, // 27: arbe.v1.AuditEvent.changes:type_name -> arbe.v1.AuditChange
+	43, // 28: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 29: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
+	44, // 30: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
+	43, // 31: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 32: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
+	48, // 33: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
+	49, // 34: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
+	50, // 35: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
+	4,  // 36: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
+	40, // 37: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
+	41, // 38: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
+	42, // 39: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
+	51, // 40: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
+	52, // 41: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
+	53, // 42: arbe.v1.WatchHouseResponse.inbox:type_name -> arbe.v1.Inbox
+	5,  // 43: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
+	7,  // 44: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
+	11, // 45: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
+	13, // 46: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
+	15, // 47: arbe.v1.HouseService.DeleteHouse:input_type -> arbe.v1.DeleteHouseRequest
+	17, // 48: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
+	19, // 49: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
+	21, // 50: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
+	24, // 51: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
+	26, // 52: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
+	28, // 53: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
+	34, // 54: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
+	36, // 55: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
+	30, // 56: arbe.v1.HouseService.ListAuditEvents:input_type -> arbe.v1.ListAuditEventsRequest
+	38, // 57: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
+	6,  // 58: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
+	8,  // 59: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
+	12, // 60: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
+	14, // 61: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
+	16, // 62: arbe.v1.HouseService.DeleteHouse:output_type -> arbe.v1.DeleteHouseResponse
+	18, // 63: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
+	20, // 64: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
+	22, // 65: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
+	25, // 66: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
+	27, // 67: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
+	29, // 68: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
+	35, // 69: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
+	37, // 70: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
+	31, // 71: arbe.v1.HouseService.ListAuditEvents:output_type -> arbe.v1.ListAuditEventsResponse
+	39, // 72: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
+	58, // [58:73] is the sub-list for method output_type
+	43, // [43:58] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_house_proto_init() }

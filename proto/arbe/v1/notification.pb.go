@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -382,8 +383,10 @@ func (x *GetNotificationsResponse) GetSendsMail() bool {
 }
 
 type UpdateNotificationsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Settings      *NotificationSettings  `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Settings *NotificationSettings  `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
+	// The fields of the settings to change: docs/api.md, "Updates". Empty replaces all settings.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -421,6 +424,13 @@ func (*UpdateNotificationsRequest) Descriptor() ([]byte, []int) {
 func (x *UpdateNotificationsRequest) GetSettings() *NotificationSettings {
 	if x != nil {
 		return x.Settings
+	}
+	return nil
+}
+
+func (x *UpdateNotificationsRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
 	}
 	return nil
 }
@@ -669,7 +679,7 @@ var File_arbe_v1_notification_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_notification_proto_rawDesc = "" +
 	"\n" +
-	"\x1aarbe/v1/notification.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x01\n" +
+	"\x1aarbe/v1/notification.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x01\n" +
 	"\x14NotificationSettings\x127\n" +
 	"\x06digest\x18\x01 \x01(\x0e2\x13.arbe.v1.MailDigestB\n" +
 	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x06digest\x124\n" +
@@ -698,9 +708,11 @@ const file_arbe_v1_notification_proto_rawDesc = "" +
 	"server_key\x18\x03 \x01(\tR\tserverKey\x12\x14\n" +
 	"\x05email\x18\x04 \x01(\tR\x05email\x12\x1d\n" +
 	"\n" +
-	"sends_mail\x18\x05 \x01(\bR\tsendsMail\"_\n" +
+	"sends_mail\x18\x05 \x01(\bR\tsendsMail\"\x9c\x01\n" +
 	"\x1aUpdateNotificationsRequest\x12A\n" +
-	"\bsettings\x18\x01 \x01(\v2\x1d.arbe.v1.NotificationSettingsB\x06\xbaH\x03\xc8\x01\x01R\bsettings\"X\n" +
+	"\bsettings\x18\x01 \x01(\v2\x1d.arbe.v1.NotificationSettingsB\x06\xbaH\x03\xc8\x01\x01R\bsettings\x12;\n" +
+	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
+	"updateMask\"X\n" +
 	"\x1bUpdateNotificationsResponse\x129\n" +
 	"\bsettings\x18\x01 \x01(\v2\x1d.arbe.v1.NotificationSettingsR\bsettings\"\xaa\x01\n" +
 	"\x14AddPushDeviceRequest\x12&\n" +
@@ -756,6 +768,7 @@ var file_arbe_v1_notification_proto_goTypes = []any{
 	(*RemovePushDeviceRequest)(nil),     // 10: arbe.v1.RemovePushDeviceRequest
 	(*RemovePushDeviceResponse)(nil),    // 11: arbe.v1.RemovePushDeviceResponse
 	(*timestamppb.Timestamp)(nil),       // 12: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),       // 13: google.protobuf.FieldMask
 }
 var file_arbe_v1_notification_proto_depIdxs = []int32{
 	0,  // 0: arbe.v1.NotificationSettings.digest:type_name -> arbe.v1.MailDigest
@@ -765,20 +778,21 @@ var file_arbe_v1_notification_proto_depIdxs = []int32{
 	1,  // 4: arbe.v1.GetNotificationsResponse.settings:type_name -> arbe.v1.NotificationSettings
 	3,  // 5: arbe.v1.GetNotificationsResponse.devices:type_name -> arbe.v1.PushDevice
 	1,  // 6: arbe.v1.UpdateNotificationsRequest.settings:type_name -> arbe.v1.NotificationSettings
-	1,  // 7: arbe.v1.UpdateNotificationsResponse.settings:type_name -> arbe.v1.NotificationSettings
-	4,  // 8: arbe.v1.NotificationService.GetNotifications:input_type -> arbe.v1.GetNotificationsRequest
-	6,  // 9: arbe.v1.NotificationService.UpdateNotifications:input_type -> arbe.v1.UpdateNotificationsRequest
-	8,  // 10: arbe.v1.NotificationService.AddPushDevice:input_type -> arbe.v1.AddPushDeviceRequest
-	10, // 11: arbe.v1.NotificationService.RemovePushDevice:input_type -> arbe.v1.RemovePushDeviceRequest
-	5,  // 12: arbe.v1.NotificationService.GetNotifications:output_type -> arbe.v1.GetNotificationsResponse
-	7,  // 13: arbe.v1.NotificationService.UpdateNotifications:output_type -> arbe.v1.UpdateNotificationsResponse
-	9,  // 14: arbe.v1.NotificationService.AddPushDevice:output_type -> arbe.v1.AddPushDeviceResponse
-	11, // 15: arbe.v1.NotificationService.RemovePushDevice:output_type -> arbe.v1.RemovePushDeviceResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	13, // 7: arbe.v1.UpdateNotificationsRequest.update_mask:type_name -> google.protobuf.FieldMask
+	1,  // 8: arbe.v1.UpdateNotificationsResponse.settings:type_name -> arbe.v1.NotificationSettings
+	4,  // 9: arbe.v1.NotificationService.GetNotifications:input_type -> arbe.v1.GetNotificationsRequest
+	6,  // 10: arbe.v1.NotificationService.UpdateNotifications:input_type -> arbe.v1.UpdateNotificationsRequest
+	8,  // 11: arbe.v1.NotificationService.AddPushDevice:input_type -> arbe.v1.AddPushDeviceRequest
+	10, // 12: arbe.v1.NotificationService.RemovePushDevice:input_type -> arbe.v1.RemovePushDeviceRequest
+	5,  // 13: arbe.v1.NotificationService.GetNotifications:output_type -> arbe.v1.GetNotificationsResponse
+	7,  // 14: arbe.v1.NotificationService.UpdateNotifications:output_type -> arbe.v1.UpdateNotificationsResponse
+	9,  // 15: arbe.v1.NotificationService.AddPushDevice:output_type -> arbe.v1.AddPushDeviceResponse
+	11, // 16: arbe.v1.NotificationService.RemovePushDevice:output_type -> arbe.v1.RemovePushDeviceResponse
+	13, // [13:17] is the sub-list for method output_type
+	9,  // [9:13] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_notification_proto_init() }

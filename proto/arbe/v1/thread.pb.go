@@ -11,6 +11,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -1528,8 +1529,10 @@ type UpdateThreadRequest struct {
 	Think *string `protobuf:"bytes,10,opt,name=think,proto3,oneof" json:"think,omitempty"`
 	// Accept a model that its endpoint does not list.
 	SkipModelCheck bool `protobuf:"varint,11,opt,name=skip_model_check,json=skipModelCheck,proto3" json:"skip_model_check,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The fields to change: docs/api.md, "Updates". Empty changes the fields that are set.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,12,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateThreadRequest) Reset() {
@@ -1637,6 +1640,13 @@ func (x *UpdateThreadRequest) GetSkipModelCheck() bool {
 		return x.SkipModelCheck
 	}
 	return false
+}
+
+func (x *UpdateThreadRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
 }
 
 // Tags is a list of tags. Setting it to an empty list differs from leaving it unset.
@@ -3029,7 +3039,7 @@ var File_arbe_v1_thread_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
-	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb3\b\n" +
+	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb3\b\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x1b\n" +
@@ -3150,7 +3160,7 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x06shared\x18\t \x01(\bR\x06shared\"h\n" +
 	"\x13ListThreadsResponse\x12)\n" +
 	"\athreads\x18\x01 \x03(\v2\x0f.arbe.v1.ThreadR\athreads\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xe9\x04\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa6\x05\n" +
 	"\x13UpdateThreadRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12!\n" +
 	"\x04name\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x00R\x04name\x88\x01\x01\x12\x1b\n" +
@@ -3164,7 +3174,9 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x05model\x18\t \x01(\tB\b\xbaH\x05r\x03\x18\xac\x02H\x05R\x05model\x88\x01\x01\x12#\n" +
 	"\x05think\x18\n" +
 	" \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x06R\x05think\x88\x01\x01\x12(\n" +
-	"\x10skip_model_check\x18\v \x01(\bR\x0eskipModelCheckB\a\n" +
+	"\x10skip_model_check\x18\v \x01(\bR\x0eskipModelCheck\x12;\n" +
+	"\vupdate_mask\x18\f \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
+	"updateMaskB\a\n" +
 	"\x05_nameB\t\n" +
 	"\a_pinnedB\x11\n" +
 	"\x0f_environment_idB\t\n" +
@@ -3365,8 +3377,9 @@ var file_arbe_v1_thread_proto_goTypes = []any{
 	(*RetryTurnResponse)(nil),     // 39: arbe.v1.RetryTurnResponse
 	nil,                           // 40: arbe.v1.RunCommandRequest.EnvEntry
 	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
-	(*Entry)(nil),                 // 43: arbe.v1.Entry
+	(*fieldmaskpb.FieldMask)(nil), // 42: google.protobuf.FieldMask
+	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
+	(*Entry)(nil),                 // 44: arbe.v1.Entry
 }
 var file_arbe_v1_thread_proto_depIdxs = []int32{
 	8,  // 0: arbe.v1.Thread.parent:type_name -> arbe.v1.Parent
@@ -3392,47 +3405,48 @@ var file_arbe_v1_thread_proto_depIdxs = []int32{
 	3,  // 20: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
 	18, // 21: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
 	0,  // 22: arbe.v1.UpdateThreadRequest.status:type_name -> arbe.v1.ThreadStatus
-	3,  // 23: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
-	3,  // 24: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
-	27, // 25: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
-	42, // 26: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
-	25, // 27: arbe.v1.RunCommandRequest.terminal:type_name -> arbe.v1.Terminal
-	40, // 28: arbe.v1.RunCommandRequest.env:type_name -> arbe.v1.RunCommandRequest.EnvEntry
-	26, // 29: arbe.v1.Terminal.size:type_name -> arbe.v1.TerminalSize
-	43, // 30: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
-	31, // 31: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
-	1,  // 32: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
-	26, // 33: arbe.v1.WriteInputRequest.size:type_name -> arbe.v1.TerminalSize
-	2,  // 34: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
-	9,  // 35: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
-	11, // 36: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
-	15, // 37: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
-	17, // 38: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
-	20, // 39: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
-	22, // 40: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
-	24, // 41: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
-	29, // 42: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
-	32, // 43: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
-	34, // 44: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
-	36, // 45: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
-	38, // 46: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
-	10, // 47: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
-	12, // 48: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
-	16, // 49: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
-	19, // 50: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
-	21, // 51: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
-	23, // 52: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
-	28, // 53: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
-	30, // 54: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
-	33, // 55: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
-	35, // 56: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
-	37, // 57: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
-	39, // 58: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
-	47, // [47:59] is the sub-list for method output_type
-	35, // [35:47] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	42, // 23: arbe.v1.UpdateThreadRequest.update_mask:type_name -> google.protobuf.FieldMask
+	3,  // 24: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
+	3,  // 25: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
+	27, // 26: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
+	43, // 27: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
+	25, // 28: arbe.v1.RunCommandRequest.terminal:type_name -> arbe.v1.Terminal
+	40, // 29: arbe.v1.RunCommandRequest.env:type_name -> arbe.v1.RunCommandRequest.EnvEntry
+	26, // 30: arbe.v1.Terminal.size:type_name -> arbe.v1.TerminalSize
+	44, // 31: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
+	31, // 32: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
+	1,  // 33: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
+	26, // 34: arbe.v1.WriteInputRequest.size:type_name -> arbe.v1.TerminalSize
+	2,  // 35: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
+	9,  // 36: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
+	11, // 37: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
+	15, // 38: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
+	17, // 39: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
+	20, // 40: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
+	22, // 41: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
+	24, // 42: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
+	29, // 43: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
+	32, // 44: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
+	34, // 45: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
+	36, // 46: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
+	38, // 47: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
+	10, // 48: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
+	12, // 49: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
+	16, // 50: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
+	19, // 51: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
+	21, // 52: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
+	23, // 53: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
+	28, // 54: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
+	30, // 55: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
+	33, // 56: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
+	35, // 57: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
+	37, // 58: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
+	39, // 59: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
+	48, // [48:60] is the sub-list for method output_type
+	36, // [36:48] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_thread_proto_init() }
