@@ -23,7 +23,7 @@ func (a *app) exportThread(w http.ResponseWriter, r *http.Request) error {
 	format := r.URL.Query().Get("format")
 	kind, ending := "text/markdown; charset=utf-8", ".md"
 	switch format {
-	case "markdown":
+	case "markdown", "talk":
 	case "json":
 		kind, ending = "application/x-ndjson", ".jsonl"
 	default:

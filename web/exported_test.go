@@ -37,6 +37,9 @@ func TestAThreadIsDownloadedAsADocumentOrAsJSON(t *testing.T) {
 			t.Errorf("%s: the file is %s", format, text)
 		}
 	}
+	_, talk := in.get("/threads/keepkeep/export?format=talk")
+	contains(t, talk, "# Größe", "> keep &lt;b>this&lt;/b>")
+	lacks(t, talk, "make")
 	_, lines := in.get("/threads/keepkeep/export?format=json")
 	for line := range strings.Lines(lines) {
 		if !json.Valid([]byte(line)) {

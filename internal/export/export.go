@@ -141,13 +141,14 @@ func (x *Export) entries(ctx context.Context, types ...string) iter.Seq2[*arbev1
 	}
 }
 
-// Write writes the export in a format: markdown or json.
+// Write writes the export in a format: markdown, talk or json. Talk is a document like markdown with only what people and bots
+// said, without their work.
 func (x *Export) Write(ctx context.Context, format string, to io.Writer) (err error) {
 	out := bufio.NewWriter(to)
 	if format == "json" {
 		err = x.Lines(ctx, func(view any) error { return EncodeJSON(out, view) })
 	} else {
-		err = x.markdown(ctx, out)
+		err = x.markdown(ctx, out, format == "talk")
 	}
 	if err != nil {
 		return err

@@ -18,8 +18,8 @@ const shownOutput = 16_000
 // shownEvent limits the text of an event that takes a line, in bytes. A longer text gets a heading of its own.
 const shownEvent = 200
 
-// markdown writes the export as a document.
-func (x *Export) markdown(ctx context.Context, out *bufio.Writer) error {
+// markdown writes the export as a document, with everything or only with what was said.
+func (x *Export) markdown(ctx context.Context, out *bufio.Writer, talk bool) error {
 	m := newMarkdown(out, func(id string) string {
 		if _, known := x.names[id]; !known {
 			x.names[id] = id // until the name is known; a log is worth exporting without names, too
@@ -27,8 +27,12 @@ func (x *Export) markdown(ctx context.Context, out *bufio.Writer) error {
 		}
 		return x.names[id]
 	})
+	var types []string
+	if m.talk = talk; talk {
+		types = []string{entry.Chat{}.Type()}
+	}
 	m.head(x)
-	for e, err := range x.entries(ctx) {
+	for e, err := range x.entries(ctx, types...) {
 		if err != nil {
 			return err
 		}
@@ -48,6 +52,7 @@ type markdown struct {
 	// author returns the name of an agent.
 	author func(id string) string
 
+	talk   bool   // only what was said is written
 	day    string // of the last entry, in UTC
 	listed bool   // the last line was an item of a list
 
@@ -175,7 +180,9 @@ func (m *markdown) chat(e *arbev1.Entry, c entry.Chat) {
 		m.item(escaped(a.Plain()))
 	}
 	if c.Turn != nil {
-		m.events(e, Thought(c.Turn.Thinking)...)
+		if !m.talk {
+			m.events(e, Thought(c.Turn.Thinking)...)
+		}
 		m.block(escaped(turnFoot(*c.Turn)))
 	}
 }
