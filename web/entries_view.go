@@ -1,8 +1,12 @@
 package web
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/a-h/templ"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/web/transcript"
 )
@@ -31,6 +35,17 @@ type row struct {
 	View templ.Component
 	// FirstUnread reports that it is the first one that the reader has not seen.
 	FirstUnread bool
+}
+
+// worksWith says with which program and model a bot wrote a row, if the row says it.
+func worksWith(r row) string {
+	var parts []string
+	if a, ok := entry.As[entry.PiAssistant](r.Entry); ok {
+		parts = []string{a.Harness, a.Model}
+	} else if c, ok := entry.As[entry.Chat](r.Entry); ok && c.Turn != nil {
+		parts = []string{c.Turn.Model}
+	}
+	return clip(strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " · "), maxWord)
 }
 
 // markUnread marks the first entry of others after the last one that the reader has seen. It marks none if they have never

@@ -979,7 +979,10 @@ func (s entries) List(_ context.Context, req *arbev1.ListRequest) (*arbev1.ListR
 	} else {
 		to = min(to, from+limit)
 	}
-	res.Entries = log[from:to]
+	if res.Entries = log[from:to]; len(req.Types) > 0 {
+		res.Searched = to
+		res.Entries = slices.DeleteFunc(slices.Clone(res.Entries), func(e *arbev1.Entry) bool { return !slices.Contains(req.Types, e.Type) })
+	}
 	return res, nil
 }
 

@@ -511,7 +511,7 @@ func TestWhatASandboxWaitsForIsShownOnce(t *testing.T) {
 				t.Errorf("%q is there %d times", once, n)
 			}
 		}
-		contains(t, text, `action="/threads/bootboot/entries/1/again"`, ">Retry</button>", `href="/environments/env7">Edit environment</a>`)
+		contains(t, text, `action="/threads/bootboot/entries/1/again"`, ">Retry</button>", `href="/environments/env7">Edit environment</a>`, `action="/environments/env7/diagnose"`)
 	})
 	t.Run("one that went well, before the output of its command", func(t *testing.T) {
 		steps, output, foot := strings.Index(text, "Sandbox ready: clone 1.2s, setup 3.0s."), strings.Index(text, "done"), strings.Index(text, "exit 0")

@@ -197,7 +197,7 @@ func (a *app) deleteThread(w http.ResponseWriter, r *http.Request) error {
 }
 
 // forkThread forks a thread at an entry and redirects to the fork. At a command that has ended, it forks after the result,
-// because the page shows the two as one.
+// because the page shows the two as one. With "before", it forks before a message.
 func (a *app) forkThread(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -207,10 +207,18 @@ func (a *app) forkThread(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	source := r.PathValue("thread")
+	if r.PostForm.Has("before") { // to say the message again, differently
+		return a.forkAt(w, r, source, e.Seq-1)
+	}
 	at, err := transcript.New(a.sourceOf(nil), &arbev1.Thread{Id: source}).LastOf(r.Context(), e)
 	if err != nil {
 		return err
 	}
+	return a.forkAt(w, r, source, at)
+}
+
+// forkAt forks a thread after an entry, with the id of the form.
+func (a *app) forkAt(w http.ResponseWriter, r *http.Request, source string, at int64) error {
 	res, err := a.services.threads.ForkThread(r.Context(), &arbev1.ForkThreadRequest{
 		ThreadId: source, Id: r.PostFormValue("thread"), At: at,
 	})

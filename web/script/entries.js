@@ -1,7 +1,8 @@
 // An entry's actions.
 
-import { $, $$, newID, touch } from './dom.js'
+import { $, $$, newID, touch, unreachable } from './dom.js'
 import { notify } from './notice.js'
+import { store } from './storage.js'
 
 const said = (button, word) => {
   const title = button.title
@@ -51,8 +52,22 @@ async function copyOutput(button) {
   } catch { notify('The browser does not let this page copy. Download the output instead.') }
 }
 
+// A message that is said again, differently, in a fork: its text is the draft there.
+document.addEventListener('submit', async event => {
+  const form = event.target
+  if (!form.matches('.resend')) return
+  event.preventDefault()
+  try {
+    const answer = await fetch(form.dataset.from)
+    const text = await answer.text()
+    if (!answer.ok) return notify(text)
+    store.set('draft:thread:' + form.elements.thread.value, text)
+  } catch { return notify(unreachable) }
+  form.submit()
+})
+
 // A reader who comes back to this page may want another fork. The browser shows the page from its memory, where it may be
 // clicked before a pageshow event, so that the ids change as it is left, or loads what it has kept of it, with the ids of then.
-const renewForks = () => { for (const id of $$('.fork input')) id.value = newID() }
+const renewForks = () => { for (const id of $$('.fork [name=thread]')) id.value = newID() }
 addEventListener('pagehide', renewForks)
 if (performance.getEntriesByType('navigation')[0]?.type === 'back_forward') renewForks()
