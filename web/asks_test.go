@@ -29,7 +29,7 @@ func (s approvals) ListApprovals(_ context.Context, req *arbev1.ListApprovalsReq
 			over = over || other.Type == (entry.PermissionAnswered{}).Type() && strings.Contains(other.Payload, `"`+asked.ApprovalID+`"`)
 		}
 		if !over {
-			res.Approvals = append(res.Approvals, &arbev1.Approval{Id: asked.ApprovalID, ThreadId: req.ThreadId, AgentName: "Bee", Tool: asked.Tool, Arguments: string(asked.Arguments), Question: asked.Question, State: "open"})
+			res.Approvals = append(res.Approvals, &arbev1.Approval{Id: asked.ApprovalID, ThreadId: req.ThreadId, AgentName: "Bee", Tool: asked.Tool, Arguments: string(asked.Arguments), Question: asked.Question, State: arbev1.ApprovalState_APPROVAL_STATE_OPEN})
 		}
 	}
 	return res, nil

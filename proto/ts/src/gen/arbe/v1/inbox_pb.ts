@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/inbox.proto.
  */
 export const file_arbe_v1_inbox: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2luYm94LnByb3RvEgdhcmJlLnYxInkKBUluYm94Eg0KBXRvdGFsGAEgASgFEhwKBW5lZWRzGAIgAygLMg0uYXJiZS52MS5OZWVkEiIKCHJlYWRpbmdzGAMgAygLMhAuYXJiZS52MS5SZWFkaW5nEh8KBmRpcmVjdBgEIAMoCzIPLmFyYmUudjEuRGlyZWN0IpkBCgZEaXJlY3QSEQoJdGhyZWFkX2lkGAEgASgJEhMKC3RocmVhZF9uYW1lGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEhIKCmFnZW50X25hbWUYBCABKAkSEgoKYWdlbnRfa2luZBgFIAEoCRItCglhY3RpdmVfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIokBCgROZWVkEhEKCXRocmVhZF9pZBgBIAEoCRITCgt0aHJlYWRfbmFtZRgCIAEoCRIkCgdyZWFzb25zGAMgAygOMhMuYXJiZS52MS5OZWVkUmVhc29uEgsKA3NlcRgEIAEoAxImCgJhdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiSAoHUmVhZGluZxIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDEg4KBnVucmVhZBgDIAEoBRINCgVtdXRlZBgEIAEoCCJVCg9HZXRJbmJveFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIlCgp0aHJlYWRfaWRzGAIgAygJQhG6SA6SAQsQyAEiBnIEEAEYQCIxChBHZXRJbmJveFJlc3BvbnNlEh0KBWluYm94GAEgASgLMg4uYXJiZS52MS5JbmJveCJVCg9NYXJrUmVhZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoDc2VxGAIgASgDQge6SAQiAigBEg4KBnVucmVhZBgDIAEoCCI1ChBNYXJrUmVhZFJlc3BvbnNlEiEKB3JlYWRpbmcYASABKAsyEC5hcmJlLnYxLlJlYWRpbmciQAoRTXV0ZVRocmVhZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASDQoFbXV0ZWQYAiABKAgiNwoSTXV0ZVRocmVhZFJlc3BvbnNlEiEKB3JlYWRpbmcYASABKAsyEC5hcmJlLnYxLlJlYWRpbmcqjgEKCk5lZWRSZWFzb24SGwoXTkVFRF9SRUFTT05fVU5TUEVDSUZJRUQQABIYChRORUVEX1JFQVNPTl9BUFBST1ZBTBABEhcKE05FRURfUkVBU09OX01FTlRJT04QAhIWChJORUVEX1JFQVNPTl9GQUlMRUQQAxIYChRORUVEX1JFQVNPTl9GSU5JU0hFRBAEMtwBCgxJbmJveFNlcnZpY2USRAoIR2V0SW5ib3gSGC5hcmJlLnYxLkdldEluYm94UmVxdWVzdBoZLmFyYmUudjEuR2V0SW5ib3hSZXNwb25zZSIDkAIBEj8KCE1hcmtSZWFkEhguYXJiZS52MS5NYXJrUmVhZFJlcXVlc3QaGS5hcmJlLnYxLk1hcmtSZWFkUmVzcG9uc2USRQoKTXV0ZVRocmVhZBIaLmFyYmUudjEuTXV0ZVRocmVhZFJlcXVlc3QaGy5hcmJlLnYxLk11dGVUaHJlYWRSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2luYm94LnByb3RvEgdhcmJlLnYxInkKBUluYm94Eg0KBXRvdGFsGAEgASgFEhwKBW5lZWRzGAIgAygLMg0uYXJiZS52MS5OZWVkEiIKCHJlYWRpbmdzGAMgAygLMhAuYXJiZS52MS5SZWFkaW5nEh8KBmRpcmVjdBgEIAMoCzIPLmFyYmUudjEuRGlyZWN0IpkBCgZEaXJlY3QSEQoJdGhyZWFkX2lkGAEgASgJEhMKC3RocmVhZF9uYW1lGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEhIKCmFnZW50X25hbWUYBCABKAkSEgoKYWdlbnRfa2luZBgFIAEoCRItCglhY3RpdmVfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIt8BCgROZWVkEhEKCXRocmVhZF9pZBgBIAEoCRITCgt0aHJlYWRfbmFtZRgCIAEoCRIkCgdyZWFzb25zGAMgAygOMhMuYXJiZS52MS5OZWVkUmVhc29uEgsKA3NlcRgEIAEoAxImCgJhdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIYWdlbnRfaWQYBiABKAkSEgoKYWdlbnRfbmFtZRgHIAEoCRISCgphZ2VudF9raW5kGAggASgJEgwKBHRleHQYCSABKAkSDAoEdGFpbBgKIAEoAyJICgdSZWFkaW5nEhEKCXRocmVhZF9pZBgBIAEoCRILCgNzZXEYAiABKAMSDgoGdW5yZWFkGAMgASgFEg0KBW11dGVkGAQgASgIIlUKD0dldEluYm94UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEiUKCnRocmVhZF9pZHMYAiADKAlCEbpIDpIBCxDIASIGcgQQARhAIjEKEEdldEluYm94UmVzcG9uc2USHQoFaW5ib3gYASABKAsyDi5hcmJlLnYxLkluYm94IlUKD01hcmtSZWFkUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIUCgNzZXEYAiABKANCB7pIBCICKAESDgoGdW5yZWFkGAMgASgIIjUKEE1hcmtSZWFkUmVzcG9uc2USIQoHcmVhZGluZxgBIAEoCzIQLmFyYmUudjEuUmVhZGluZyJAChFNdXRlVGhyZWFkUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBINCgVtdXRlZBgCIAEoCCI3ChJNdXRlVGhyZWFkUmVzcG9uc2USIQoHcmVhZGluZxgBIAEoCzIQLmFyYmUudjEuUmVhZGluZyqOAQoKTmVlZFJlYXNvbhIbChdORUVEX1JFQVNPTl9VTlNQRUNJRklFRBAAEhgKFE5FRURfUkVBU09OX0FQUFJPVkFMEAESFwoTTkVFRF9SRUFTT05fTUVOVElPThACEhYKEk5FRURfUkVBU09OX0ZBSUxFRBADEhgKFE5FRURfUkVBU09OX0ZJTklTSEVEEAQy3AEKDEluYm94U2VydmljZRJECghHZXRJbmJveBIYLmFyYmUudjEuR2V0SW5ib3hSZXF1ZXN0GhkuYXJiZS52MS5HZXRJbmJveFJlc3BvbnNlIgOQAgESPwoITWFya1JlYWQSGC5hcmJlLnYxLk1hcmtSZWFkUmVxdWVzdBoZLmFyYmUudjEuTWFya1JlYWRSZXNwb25zZRJFCgpNdXRlVGhyZWFkEhouYXJiZS52MS5NdXRlVGhyZWFkUmVxdWVzdBobLmFyYmUudjEuTXV0ZVRocmVhZFJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Inbox has the threads that need a member, and how far the member has read.
@@ -143,6 +143,40 @@ export type Need = Message<"arbe.v1.Need"> & {
    * @generated from field: google.protobuf.Timestamp at = 5;
    */
   at?: Timestamp | undefined;
+
+  /**
+   * Who needs them: the agent that mentioned them, that asks, or that did the work, its name, and its kind: "human" or "bot". The
+   * name is empty if the agent has left the house. All three are empty if nobody is known.
+   *
+   * @generated from field: string agent_id = 6;
+   */
+  agentId: string;
+
+  /**
+   * @generated from field: string agent_name = 7;
+   */
+  agentName: string;
+
+  /**
+   * @generated from field: string agent_kind = 8;
+   */
+  agentKind: string;
+
+  /**
+   * The sentence for the first reason, on one line of at most about 300 bytes: the request, the message, why the work failed, or
+   * its result. It is plain text that somebody wrote, so it must not be treated as markup. Empty if it is not known.
+   *
+   * @generated from field: string text = 9;
+   */
+  text: string;
+
+  /**
+   * The position of the thread's last entry. MarkRead up to it removes the thread from the inbox, without what happens
+   * meanwhile, unless a bot waits for approval.
+   *
+   * @generated from field: int64 tail = 10;
+   */
+  tail: bigint;
 };
 
 /**

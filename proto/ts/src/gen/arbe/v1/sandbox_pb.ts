@@ -2,8 +2,8 @@
 // @generated from file arbe/v1/sandbox.proto (package arbe.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { NamedThread } from "./entry_pb.js";
 import { file_arbe_v1_entry } from "./entry_pb.js";
 import type { TreePart } from "./payload_pb.js";
@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/sandbox.proto.
  */
 export const file_arbe_v1_sandbox: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3NhbmRib3gucHJvdG8SB2FyYmUudjEiqAIKB1NhbmRib3gSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSEAoIcHJvdmlkZXIYBCABKAkSDgoGc3RhdHVzGAUgASgJEhEKCWVwaGVtZXJhbBgGIAEoCBIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxkZXN0cm95ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKA3VzZRgJIAEoCzITLmFyYmUudjEuU2FuZGJveFVzZRITCgtvd25fYWNjb3VudBgKIAEoCBIZChF3aXRob3V0X3Rlcm1pbmFscxgLIAEoCCLSAQoKU2FuZGJveFVzZRIYChBlbnZpcm9ubWVudF9uYW1lGAEgASgJEisKB3VzZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCHNhdmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgx0aHJlYWRfY291bnQYBCABKAUSJQoHdGhyZWFkcxgFIAMoCzIULmFyYmUudjEuTmFtZWRUaHJlYWQSEgoKZGlza19ieXRlcxgGIAEoAyIqChFHZXRTYW5kYm94UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIjcKEkdldFNhbmRib3hSZXNwb25zZRIhCgdzYW5kYm94GAEgASgLMhAuYXJiZS52MS5TYW5kYm94IrkBChRMaXN0U2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABBIaCglpZF9wcmVmaXgYBCABKAlCB7pIBHICGEASGQoIcHJvdmlkZXIYBSABKAlCB7pIBHICGEASEAoIZXhpc3RpbmcYBiABKAgidwoVTGlzdFNhbmRib3hlc1Jlc3BvbnNlEiMKCXNhbmRib3hlcxgBIAMoCzIQLmFyYmUudjEuU2FuZGJveBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSIAoEZGlzaxgDIAEoCzISLmFyYmUudjEuSG91c2VEaXNrIkwKCUhvdXNlRGlzaxIVCg1zYW5kYm94X2J5dGVzGAEgASgDEhQKDGNhY2hlZF9ieXRlcxgCIAEoAxISCgptb3N0X2J5dGVzGAMgASgDIi0KFEdldFNhbmRib3hMb2dSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiuQEKFUdldFNhbmRib3hMb2dSZXNwb25zZRIjCgVzdGVwcxgBIAMoCzIULmFyYmUudjEuU2FuZGJveFN0ZXASKwoHdXNlZF9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIc2F2ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKBXNhdmVkGAQgAygLMhEuYXJiZS52MS5UcmVlUGFydCJTCgtTYW5kYm94U3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkiOAoZUmVjb25jaWxlU2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIksKGlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlEi0KCXNhbmRib3hlcxgBIAMoCzIaLmFyYmUudjEuUmVjb25jaWxlZFNhbmRib3giSAoRUmVjb25jaWxlZFNhbmRib3gSIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveBIQCghsaXZlbmVzcxgCIAEoCSI/ChVEZXN0cm95U2FuZGJveFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIPCgdkaXNjYXJkGAIgASgIIjsKFkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveCI5ChpMaXN0U2FuZGJveEFjY291bnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIkgKG0xpc3RTYW5kYm94QWNjb3VudHNSZXNwb25zZRIpCghhY2NvdW50cxgBIAMoCzIXLmFyYmUudjEuU2FuZGJveEFjY291bnQiZwoOU2FuZGJveEFjY291bnQSDgoGZHJpdmVyGAEgASgJEhMKC3NlY3JldF9uYW1lGAIgASgJEgsKA3NldBgDIAEoCBIQCghvcGVyYXRvchgEIAEoCBIRCglzYW5kYm94ZXMYBSABKAUiMgoSV2FrZVNhbmRib3hSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAIjoKE1dha2VTYW5kYm94UmVzcG9uc2USEgoKc2FuZGJveF9pZBgBIAEoCRIPCgdzdGFydGVkGAIgASgIIk0KEk9wZW5QcmV2aWV3UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIZCgRwb3J0GAIgASgFQgu6SAgaBhj//wMoASJSChNPcGVuUHJldmlld1Jlc3BvbnNlEgsKA3VybBgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJqChZSZWFkU2FuZGJveFBhdGhSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhYKBHBhdGgYAiABKAlCCLpIBXIDKIAgEhoKCW1heF9ieXRlcxgDIAEoA0IHukgEIgIoACKBAQoXUmVhZFNhbmRib3hQYXRoUmVzcG9uc2USIgoEZmlsZRgBIAEoCzIULmFyYmUudjEuU2FuZGJveEZpbGUSIwoFZmlsZXMYAiADKAsyFC5hcmJlLnYxLlNhbmRib3hGaWxlEgwKBG1vcmUYAyABKAgSDwoHY29udGVudBgEIAEoDCJnCgtTYW5kYm94RmlsZRIMCgRuYW1lGAEgASgJEgwKBGtpbmQYAiABKAkSDAoEc2l6ZRgDIAEoAxIuCgpjaGFuZ2VkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJNChhHZXRTYW5kYm94Q2hhbmdlc1JlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASEwoLdW5jb21taXR0ZWQYAiABKAgiSgoZR2V0U2FuZGJveENoYW5nZXNSZXNwb25zZRINCgVwYXRjaBgBIAEoDBIMCgRtb3JlGAIgASgIEhAKCGxlZnRfb3V0GAMgASgFMvMGCg5TYW5kYm94U2VydmljZRJKCgpHZXRTYW5kYm94EhouYXJiZS52MS5HZXRTYW5kYm94UmVxdWVzdBobLmFyYmUudjEuR2V0U2FuZGJveFJlc3BvbnNlIgOQAgESUwoNTGlzdFNhbmRib3hlcxIdLmFyYmUudjEuTGlzdFNhbmRib3hlc1JlcXVlc3QaHi5hcmJlLnYxLkxpc3RTYW5kYm94ZXNSZXNwb25zZSIDkAIBElMKDUdldFNhbmRib3hMb2cSHS5hcmJlLnYxLkdldFNhbmRib3hMb2dSZXF1ZXN0Gh4uYXJiZS52MS5HZXRTYW5kYm94TG9nUmVzcG9uc2UiA5ACARJdChJSZWNvbmNpbGVTYW5kYm94ZXMSIi5hcmJlLnYxLlJlY29uY2lsZVNhbmRib3hlc1JlcXVlc3QaIy5hcmJlLnYxLlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlElEKDkRlc3Ryb3lTYW5kYm94Eh4uYXJiZS52MS5EZXN0cm95U2FuZGJveFJlcXVlc3QaHy5hcmJlLnYxLkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USZQoTTGlzdFNhbmRib3hBY2NvdW50cxIjLmFyYmUudjEuTGlzdFNhbmRib3hBY2NvdW50c1JlcXVlc3QaJC5hcmJlLnYxLkxpc3RTYW5kYm94QWNjb3VudHNSZXNwb25zZSIDkAIBEkoKC1dha2VTYW5kYm94EhsuYXJiZS52MS5XYWtlU2FuZGJveFJlcXVlc3QaHC5hcmJlLnYxLldha2VTYW5kYm94UmVzcG9uc2UwARJICgtPcGVuUHJldmlldxIbLmFyYmUudjEuT3BlblByZXZpZXdSZXF1ZXN0GhwuYXJiZS52MS5PcGVuUHJldmlld1Jlc3BvbnNlElsKD1JlYWRTYW5kYm94UGF0aBIfLmFyYmUudjEuUmVhZFNhbmRib3hQYXRoUmVxdWVzdBogLmFyYmUudjEuUmVhZFNhbmRib3hQYXRoUmVzcG9uc2UiA5ACATABEl8KEUdldFNhbmRib3hDaGFuZ2VzEiEuYXJiZS52MS5HZXRTYW5kYm94Q2hhbmdlc1JlcXVlc3QaIi5hcmJlLnYxLkdldFNhbmRib3hDaGFuZ2VzUmVzcG9uc2UiA5ACAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_entry, file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChVhcmJlL3YxL3NhbmRib3gucHJvdG8SB2FyYmUudjEiwAIKB1NhbmRib3gSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSEAoIcHJvdmlkZXIYBCABKAkSJgoGc3RhdHVzGAUgASgOMhYuYXJiZS52MS5TYW5kYm94U3RhdHVzEhEKCWVwaGVtZXJhbBgGIAEoCBIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxkZXN0cm95ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKA3VzZRgJIAEoCzITLmFyYmUudjEuU2FuZGJveFVzZRITCgtvd25fYWNjb3VudBgKIAEoCBIZChF3aXRob3V0X3Rlcm1pbmFscxgLIAEoCCKqAgoKU2FuZGJveFVzZRIYChBlbnZpcm9ubWVudF9uYW1lGAEgASgJEisKB3VzZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCHNhdmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgx0aHJlYWRfY291bnQYBCABKAUSJQoHdGhyZWFkcxgFIAMoCzIULmFyYmUudjEuTmFtZWRUaHJlYWQSEgoKZGlza19ieXRlcxgGIAEoAxIoCgdydW5uaW5nGAcgASgLMhcuYXJiZS52MS5TYW5kYm94UnVubmluZxIaCg1ob3VybHlfbWljcm9zGAggASgDSACIAQFCEAoOX2hvdXJseV9taWNyb3MiSwoOU2FuZGJveFJ1bm5pbmcSDwoHdGltZV9tcxgBIAEoAxITCgt1bnByaWNlZF9tcxgCIAEoAxITCgtjb3N0X21pY3JvcxgDIAEoAyIqChFHZXRTYW5kYm94UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIjcKEkdldFNhbmRib3hSZXNwb25zZRIhCgdzYW5kYm94GAEgASgLMhAuYXJiZS52MS5TYW5kYm94IrkBChRMaXN0U2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABBIaCglpZF9wcmVmaXgYBCABKAlCB7pIBHICGEASGQoIcHJvdmlkZXIYBSABKAlCB7pIBHICGEASEAoIZXhpc3RpbmcYBiABKAgiowEKFUxpc3RTYW5kYm94ZXNSZXNwb25zZRIjCglzYW5kYm94ZXMYASADKAsyEC5hcmJlLnYxLlNhbmRib3gSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEiAKBGRpc2sYAyABKAsyEi5hcmJlLnYxLkhvdXNlRGlzaxIqCghzcGVuZGluZxgEIAEoCzIYLmFyYmUudjEuU2FuZGJveFNwZW5kaW5nImYKD1NhbmRib3hTcGVuZGluZxIpCgVzaW5jZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKAoHcnVubmluZxgCIAEoCzIXLmFyYmUudjEuU2FuZGJveFJ1bm5pbmciTAoJSG91c2VEaXNrEhUKDXNhbmRib3hfYnl0ZXMYASABKAMSFAoMY2FjaGVkX2J5dGVzGAIgASgDEhIKCm1vc3RfYnl0ZXMYAyABKAMiLQoUR2V0U2FuZGJveExvZ1JlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQCK5AQoVR2V0U2FuZGJveExvZ1Jlc3BvbnNlEiMKBXN0ZXBzGAEgAygLMhQuYXJiZS52MS5TYW5kYm94U3RlcBIrCgd1c2VkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghzYXZlZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIAoFc2F2ZWQYBCADKAsyES5hcmJlLnYxLlRyZWVQYXJ0IlMKC1NhbmRib3hTdGVwEgwKBG5hbWUYASABKAkSEQoJZXhpdF9jb2RlGAIgASgFEhMKC2R1cmF0aW9uX21zGAMgASgDEg4KBm91dHB1dBgEIAEoCSI4ChlSZWNvbmNpbGVTYW5kYm94ZXNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEAiSwoaUmVjb25jaWxlU2FuZGJveGVzUmVzcG9uc2USLQoJc2FuZGJveGVzGAEgAygLMhouYXJiZS52MS5SZWNvbmNpbGVkU2FuZGJveCJiChFSZWNvbmNpbGVkU2FuZGJveBIhCgdzYW5kYm94GAEgASgLMhAuYXJiZS52MS5TYW5kYm94EioKCGxpdmVuZXNzGAIgASgOMhguYXJiZS52MS5TYW5kYm94TGl2ZW5lc3MiPwoVRGVzdHJveVNhbmRib3hSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASDwoHZGlzY2FyZBgCIAEoCCI7ChZEZXN0cm95U2FuZGJveFJlc3BvbnNlEiEKB3NhbmRib3gYASABKAsyEC5hcmJlLnYxLlNhbmRib3giOQoaTGlzdFNhbmRib3hBY2NvdW50c1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQCJIChtMaXN0U2FuZGJveEFjY291bnRzUmVzcG9uc2USKQoIYWNjb3VudHMYASADKAsyFy5hcmJlLnYxLlNhbmRib3hBY2NvdW50ImcKDlNhbmRib3hBY2NvdW50Eg4KBmRyaXZlchgBIAEoCRITCgtzZWNyZXRfbmFtZRgCIAEoCRILCgNzZXQYAyABKAgSEAoIb3BlcmF0b3IYBCABKAgSEQoJc2FuZGJveGVzGAUgASgFIjIKEldha2VTYW5kYm94UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQCI6ChNXYWtlU2FuZGJveFJlc3BvbnNlEhIKCnNhbmRib3hfaWQYASABKAkSDwoHc3RhcnRlZBgCIAEoCCJNChJPcGVuUHJldmlld1JlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASGQoEcG9ydBgCIAEoBUILukgIGgYY//8DKAEiUgoTT3BlblByZXZpZXdSZXNwb25zZRILCgN1cmwYASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiagoWUmVhZFNhbmRib3hQYXRoUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgRwYXRoGAIgASgJQgi6SAVyAyiAIBIaCgltYXhfYnl0ZXMYAyABKANCB7pIBCICKAAigQEKF1JlYWRTYW5kYm94UGF0aFJlc3BvbnNlEiIKBGZpbGUYASABKAsyFC5hcmJlLnYxLlNhbmRib3hGaWxlEiMKBWZpbGVzGAIgAygLMhQuYXJiZS52MS5TYW5kYm94RmlsZRIMCgRtb3JlGAMgASgIEg8KB2NvbnRlbnQYBCABKAwiZwoLU2FuZGJveEZpbGUSDAoEbmFtZRgBIAEoCRIMCgRraW5kGAIgASgJEgwKBHNpemUYAyABKAMSLgoKY2hhbmdlZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiTQoYR2V0U2FuZGJveENoYW5nZXNSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhMKC3VuY29tbWl0dGVkGAIgASgIIkoKGUdldFNhbmRib3hDaGFuZ2VzUmVzcG9uc2USDQoFcGF0Y2gYASABKAwSDAoEbW9yZRgCIAEoCBIQCghsZWZ0X291dBgDIAEoBSp9Cg1TYW5kYm94U3RhdHVzEh4KGlNBTkRCT1hfU1RBVFVTX1VOU1BFQ0lGSUVEEAASGgoWU0FOREJPWF9TVEFUVVNfUEVORElORxABEhcKE1NBTkRCT1hfU1RBVFVTX0xJVkUQAhIXChNTQU5EQk9YX1NUQVRVU19ERUFEEAMqhwEKD1NhbmRib3hMaXZlbmVzcxIgChxTQU5EQk9YX0xJVkVORVNTX1VOU1BFQ0lGSUVEEAASGQoVU0FOREJPWF9MSVZFTkVTU19MSVZFEAESGQoVU0FOREJPWF9MSVZFTkVTU19HT05FEAISHAoYU0FOREJPWF9MSVZFTkVTU19VTktOT1dOEAMy8wYKDlNhbmRib3hTZXJ2aWNlEkoKCkdldFNhbmRib3gSGi5hcmJlLnYxLkdldFNhbmRib3hSZXF1ZXN0GhsuYXJiZS52MS5HZXRTYW5kYm94UmVzcG9uc2UiA5ACARJTCg1MaXN0U2FuZGJveGVzEh0uYXJiZS52MS5MaXN0U2FuZGJveGVzUmVxdWVzdBoeLmFyYmUudjEuTGlzdFNhbmRib3hlc1Jlc3BvbnNlIgOQAgESUwoNR2V0U2FuZGJveExvZxIdLmFyYmUudjEuR2V0U2FuZGJveExvZ1JlcXVlc3QaHi5hcmJlLnYxLkdldFNhbmRib3hMb2dSZXNwb25zZSIDkAIBEl0KElJlY29uY2lsZVNhbmRib3hlcxIiLmFyYmUudjEuUmVjb25jaWxlU2FuZGJveGVzUmVxdWVzdBojLmFyYmUudjEuUmVjb25jaWxlU2FuZGJveGVzUmVzcG9uc2USUQoORGVzdHJveVNhbmRib3gSHi5hcmJlLnYxLkRlc3Ryb3lTYW5kYm94UmVxdWVzdBofLmFyYmUudjEuRGVzdHJveVNhbmRib3hSZXNwb25zZRJlChNMaXN0U2FuZGJveEFjY291bnRzEiMuYXJiZS52MS5MaXN0U2FuZGJveEFjY291bnRzUmVxdWVzdBokLmFyYmUudjEuTGlzdFNhbmRib3hBY2NvdW50c1Jlc3BvbnNlIgOQAgESSgoLV2FrZVNhbmRib3gSGy5hcmJlLnYxLldha2VTYW5kYm94UmVxdWVzdBocLmFyYmUudjEuV2FrZVNhbmRib3hSZXNwb25zZTABEkgKC09wZW5QcmV2aWV3EhsuYXJiZS52MS5PcGVuUHJldmlld1JlcXVlc3QaHC5hcmJlLnYxLk9wZW5QcmV2aWV3UmVzcG9uc2USWwoPUmVhZFNhbmRib3hQYXRoEh8uYXJiZS52MS5SZWFkU2FuZGJveFBhdGhSZXF1ZXN0GiAuYXJiZS52MS5SZWFkU2FuZGJveFBhdGhSZXNwb25zZSIDkAIBMAESXwoRR2V0U2FuZGJveENoYW5nZXMSIS5hcmJlLnYxLkdldFNhbmRib3hDaGFuZ2VzUmVxdWVzdBoiLmFyYmUudjEuR2V0U2FuZGJveENoYW5nZXNSZXNwb25zZSIDkAIBQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_entry, file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Sandbox is a machine with a working tree, built from an environment.
@@ -48,11 +48,9 @@ export type Sandbox = Message<"arbe.v1.Sandbox"> & {
   provider: string;
 
   /**
-   * "pending", "live" or "dead".
-   *
-   * @generated from field: string status = 5;
+   * @generated from field: arbe.v1.SandboxStatus status = 5;
    */
-  status: string;
+  status: SandboxStatus;
 
   /**
    * Whether it is deleted automatically when no running thread uses it.
@@ -142,6 +140,20 @@ export type SandboxUse = Message<"arbe.v1.SandboxUse"> & {
    * @generated from field: int64 disk_bytes = 6;
    */
   diskBytes: bigint;
+
+  /**
+   * How long it has run, as of the last few minutes, and what that cost.
+   *
+   * @generated from field: arbe.v1.SandboxRunning running = 7;
+   */
+  running?: SandboxRunning | undefined;
+
+  /**
+   * What an hour of running costs now, in millionths of a US dollar; 0 if it costs nothing. Unset if it is unknown.
+   *
+   * @generated from field: optional int64 hourly_micros = 8;
+   */
+  hourlyMicros?: bigint | undefined;
 };
 
 /**
@@ -150,6 +162,40 @@ export type SandboxUse = Message<"arbe.v1.SandboxUse"> & {
  */
 export const SandboxUseSchema: GenMessage<SandboxUse> = /*@__PURE__*/
   messageDesc(file_arbe_v1_sandbox, 1);
+
+/**
+ * SandboxRunning is the running time of sandboxes, and what it cost. A stopped sandbox does not run. If the provider stopped one, the
+ * time until it was last known to run counts, which may be a few minutes too little.
+ *
+ * @generated from message arbe.v1.SandboxRunning
+ */
+export type SandboxRunning = Message<"arbe.v1.SandboxRunning"> & {
+  /**
+   * @generated from field: int64 time_ms = 1;
+   */
+  timeMs: bigint;
+
+  /**
+   * The part of the time that costs something, but the price is unknown.
+   *
+   * @generated from field: int64 unpriced_ms = 2;
+   */
+  unpricedMs: bigint;
+
+  /**
+   * The cost of the rest, in millionths of a US dollar: the price of each sandbox while it ran, multiplied by the time.
+   *
+   * @generated from field: int64 cost_micros = 3;
+   */
+  costMicros: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.SandboxRunning.
+ * Use `create(SandboxRunningSchema)` to create a new message.
+ */
+export const SandboxRunningSchema: GenMessage<SandboxRunning> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 2);
 
 /**
  * @generated from message arbe.v1.GetSandboxRequest
@@ -166,7 +212,7 @@ export type GetSandboxRequest = Message<"arbe.v1.GetSandboxRequest"> & {
  * Use `create(GetSandboxRequestSchema)` to create a new message.
  */
 export const GetSandboxRequestSchema: GenMessage<GetSandboxRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 2);
+  messageDesc(file_arbe_v1_sandbox, 3);
 
 /**
  * @generated from message arbe.v1.GetSandboxResponse
@@ -183,7 +229,7 @@ export type GetSandboxResponse = Message<"arbe.v1.GetSandboxResponse"> & {
  * Use `create(GetSandboxResponseSchema)` to create a new message.
  */
 export const GetSandboxResponseSchema: GenMessage<GetSandboxResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 3);
+  messageDesc(file_arbe_v1_sandbox, 4);
 
 /**
  * @generated from message arbe.v1.ListSandboxesRequest
@@ -235,7 +281,7 @@ export type ListSandboxesRequest = Message<"arbe.v1.ListSandboxesRequest"> & {
  * Use `create(ListSandboxesRequestSchema)` to create a new message.
  */
 export const ListSandboxesRequestSchema: GenMessage<ListSandboxesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 4);
+  messageDesc(file_arbe_v1_sandbox, 5);
 
 /**
  * @generated from message arbe.v1.ListSandboxesResponse
@@ -259,6 +305,13 @@ export type ListSandboxesResponse = Message<"arbe.v1.ListSandboxesResponse"> & {
    * @generated from field: arbe.v1.HouseDisk disk = 3;
    */
   disk?: HouseDisk | undefined;
+
+  /**
+   * What all sandboxes of the house have run this month, including dead ones. Set on the first page.
+   *
+   * @generated from field: arbe.v1.SandboxSpending spending = 4;
+   */
+  spending?: SandboxSpending | undefined;
 };
 
 /**
@@ -266,7 +319,34 @@ export type ListSandboxesResponse = Message<"arbe.v1.ListSandboxesResponse"> & {
  * Use `create(ListSandboxesResponseSchema)` to create a new message.
  */
 export const ListSandboxesResponseSchema: GenMessage<ListSandboxesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 5);
+  messageDesc(file_arbe_v1_sandbox, 6);
+
+/**
+ * SandboxSpending is the running time of a house's sandboxes since a moment, and what it cost. It includes sandboxes that are deleted,
+ * and builds that failed.
+ *
+ * @generated from message arbe.v1.SandboxSpending
+ */
+export type SandboxSpending = Message<"arbe.v1.SandboxSpending"> & {
+  /**
+   * The beginning of the current month in UTC.
+   *
+   * @generated from field: google.protobuf.Timestamp since = 1;
+   */
+  since?: Timestamp | undefined;
+
+  /**
+   * @generated from field: arbe.v1.SandboxRunning running = 2;
+   */
+  running?: SandboxRunning | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.SandboxSpending.
+ * Use `create(SandboxSpendingSchema)` to create a new message.
+ */
+export const SandboxSpendingSchema: GenMessage<SandboxSpending> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 7);
 
 /**
  * HouseDisk is the disk space that a house uses on machines with local sandboxes. It is measured every few minutes.
@@ -299,7 +379,7 @@ export type HouseDisk = Message<"arbe.v1.HouseDisk"> & {
  * Use `create(HouseDiskSchema)` to create a new message.
  */
 export const HouseDiskSchema: GenMessage<HouseDisk> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 6);
+  messageDesc(file_arbe_v1_sandbox, 8);
 
 /**
  * @generated from message arbe.v1.GetSandboxLogRequest
@@ -316,7 +396,7 @@ export type GetSandboxLogRequest = Message<"arbe.v1.GetSandboxLogRequest"> & {
  * Use `create(GetSandboxLogRequestSchema)` to create a new message.
  */
 export const GetSandboxLogRequestSchema: GenMessage<GetSandboxLogRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 7);
+  messageDesc(file_arbe_v1_sandbox, 9);
 
 /**
  * @generated from message arbe.v1.GetSandboxLogResponse
@@ -354,7 +434,7 @@ export type GetSandboxLogResponse = Message<"arbe.v1.GetSandboxLogResponse"> & {
  * Use `create(GetSandboxLogResponseSchema)` to create a new message.
  */
 export const GetSandboxLogResponseSchema: GenMessage<GetSandboxLogResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 8);
+  messageDesc(file_arbe_v1_sandbox, 10);
 
 /**
  * SandboxStep is one step of building a sandbox.
@@ -394,7 +474,7 @@ export type SandboxStep = Message<"arbe.v1.SandboxStep"> & {
  * Use `create(SandboxStepSchema)` to create a new message.
  */
 export const SandboxStepSchema: GenMessage<SandboxStep> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 9);
+  messageDesc(file_arbe_v1_sandbox, 11);
 
 /**
  * @generated from message arbe.v1.ReconcileSandboxesRequest
@@ -411,7 +491,7 @@ export type ReconcileSandboxesRequest = Message<"arbe.v1.ReconcileSandboxesReque
  * Use `create(ReconcileSandboxesRequestSchema)` to create a new message.
  */
 export const ReconcileSandboxesRequestSchema: GenMessage<ReconcileSandboxesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 10);
+  messageDesc(file_arbe_v1_sandbox, 12);
 
 /**
  * @generated from message arbe.v1.ReconcileSandboxesResponse
@@ -430,7 +510,7 @@ export type ReconcileSandboxesResponse = Message<"arbe.v1.ReconcileSandboxesResp
  * Use `create(ReconcileSandboxesResponseSchema)` to create a new message.
  */
 export const ReconcileSandboxesResponseSchema: GenMessage<ReconcileSandboxesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 11);
+  messageDesc(file_arbe_v1_sandbox, 13);
 
 /**
  * ReconciledSandbox is the result of checking a sandbox.
@@ -444,11 +524,9 @@ export type ReconciledSandbox = Message<"arbe.v1.ReconciledSandbox"> & {
   sandbox?: Sandbox | undefined;
 
   /**
-   * "live", "gone" or "unknown". It is unknown if the provider did not answer, or if only another machine can reach the sandbox.
-   *
-   * @generated from field: string liveness = 2;
+   * @generated from field: arbe.v1.SandboxLiveness liveness = 2;
    */
-  liveness: string;
+  liveness: SandboxLiveness;
 };
 
 /**
@@ -456,7 +534,7 @@ export type ReconciledSandbox = Message<"arbe.v1.ReconciledSandbox"> & {
  * Use `create(ReconciledSandboxSchema)` to create a new message.
  */
 export const ReconciledSandboxSchema: GenMessage<ReconciledSandbox> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 12);
+  messageDesc(file_arbe_v1_sandbox, 14);
 
 /**
  * @generated from message arbe.v1.DestroySandboxRequest
@@ -480,7 +558,7 @@ export type DestroySandboxRequest = Message<"arbe.v1.DestroySandboxRequest"> & {
  * Use `create(DestroySandboxRequestSchema)` to create a new message.
  */
 export const DestroySandboxRequestSchema: GenMessage<DestroySandboxRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 13);
+  messageDesc(file_arbe_v1_sandbox, 15);
 
 /**
  * @generated from message arbe.v1.DestroySandboxResponse
@@ -497,7 +575,7 @@ export type DestroySandboxResponse = Message<"arbe.v1.DestroySandboxResponse"> &
  * Use `create(DestroySandboxResponseSchema)` to create a new message.
  */
 export const DestroySandboxResponseSchema: GenMessage<DestroySandboxResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 14);
+  messageDesc(file_arbe_v1_sandbox, 16);
 
 /**
  * @generated from message arbe.v1.ListSandboxAccountsRequest
@@ -514,7 +592,7 @@ export type ListSandboxAccountsRequest = Message<"arbe.v1.ListSandboxAccountsReq
  * Use `create(ListSandboxAccountsRequestSchema)` to create a new message.
  */
 export const ListSandboxAccountsRequestSchema: GenMessage<ListSandboxAccountsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 15);
+  messageDesc(file_arbe_v1_sandbox, 17);
 
 /**
  * @generated from message arbe.v1.ListSandboxAccountsResponse
@@ -533,7 +611,7 @@ export type ListSandboxAccountsResponse = Message<"arbe.v1.ListSandboxAccountsRe
  * Use `create(ListSandboxAccountsResponseSchema)` to create a new message.
  */
 export const ListSandboxAccountsResponseSchema: GenMessage<ListSandboxAccountsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 16);
+  messageDesc(file_arbe_v1_sandbox, 18);
 
 /**
  * SandboxAccount describes a provider's accounts that a house can use.
@@ -580,7 +658,7 @@ export type SandboxAccount = Message<"arbe.v1.SandboxAccount"> & {
  * Use `create(SandboxAccountSchema)` to create a new message.
  */
 export const SandboxAccountSchema: GenMessage<SandboxAccount> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 17);
+  messageDesc(file_arbe_v1_sandbox, 19);
 
 /**
  * @generated from message arbe.v1.WakeSandboxRequest
@@ -597,7 +675,7 @@ export type WakeSandboxRequest = Message<"arbe.v1.WakeSandboxRequest"> & {
  * Use `create(WakeSandboxRequestSchema)` to create a new message.
  */
 export const WakeSandboxRequestSchema: GenMessage<WakeSandboxRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 18);
+  messageDesc(file_arbe_v1_sandbox, 20);
 
 /**
  * @generated from message arbe.v1.WakeSandboxResponse
@@ -623,7 +701,7 @@ export type WakeSandboxResponse = Message<"arbe.v1.WakeSandboxResponse"> & {
  * Use `create(WakeSandboxResponseSchema)` to create a new message.
  */
 export const WakeSandboxResponseSchema: GenMessage<WakeSandboxResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 19);
+  messageDesc(file_arbe_v1_sandbox, 21);
 
 /**
  * @generated from message arbe.v1.OpenPreviewRequest
@@ -645,7 +723,7 @@ export type OpenPreviewRequest = Message<"arbe.v1.OpenPreviewRequest"> & {
  * Use `create(OpenPreviewRequestSchema)` to create a new message.
  */
 export const OpenPreviewRequestSchema: GenMessage<OpenPreviewRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 20);
+  messageDesc(file_arbe_v1_sandbox, 22);
 
 /**
  * @generated from message arbe.v1.OpenPreviewResponse
@@ -667,7 +745,7 @@ export type OpenPreviewResponse = Message<"arbe.v1.OpenPreviewResponse"> & {
  * Use `create(OpenPreviewResponseSchema)` to create a new message.
  */
 export const OpenPreviewResponseSchema: GenMessage<OpenPreviewResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 21);
+  messageDesc(file_arbe_v1_sandbox, 23);
 
 /**
  * @generated from message arbe.v1.ReadSandboxPathRequest
@@ -698,7 +776,7 @@ export type ReadSandboxPathRequest = Message<"arbe.v1.ReadSandboxPathRequest"> &
  * Use `create(ReadSandboxPathRequestSchema)` to create a new message.
  */
 export const ReadSandboxPathRequestSchema: GenMessage<ReadSandboxPathRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 22);
+  messageDesc(file_arbe_v1_sandbox, 24);
 
 /**
  * @generated from message arbe.v1.ReadSandboxPathResponse
@@ -739,7 +817,7 @@ export type ReadSandboxPathResponse = Message<"arbe.v1.ReadSandboxPathResponse">
  * Use `create(ReadSandboxPathResponseSchema)` to create a new message.
  */
 export const ReadSandboxPathResponseSchema: GenMessage<ReadSandboxPathResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 23);
+  messageDesc(file_arbe_v1_sandbox, 25);
 
 /**
  * SandboxFile is a file of a sandbox.
@@ -781,7 +859,7 @@ export type SandboxFile = Message<"arbe.v1.SandboxFile"> & {
  * Use `create(SandboxFileSchema)` to create a new message.
  */
 export const SandboxFileSchema: GenMessage<SandboxFile> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 24);
+  messageDesc(file_arbe_v1_sandbox, 26);
 
 /**
  * @generated from message arbe.v1.GetSandboxChangesRequest
@@ -805,7 +883,7 @@ export type GetSandboxChangesRequest = Message<"arbe.v1.GetSandboxChangesRequest
  * Use `create(GetSandboxChangesRequestSchema)` to create a new message.
  */
 export const GetSandboxChangesRequestSchema: GenMessage<GetSandboxChangesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 25);
+  messageDesc(file_arbe_v1_sandbox, 27);
 
 /**
  * @generated from message arbe.v1.GetSandboxChangesResponse
@@ -838,7 +916,77 @@ export type GetSandboxChangesResponse = Message<"arbe.v1.GetSandboxChangesRespon
  * Use `create(GetSandboxChangesResponseSchema)` to create a new message.
  */
 export const GetSandboxChangesResponseSchema: GenMessage<GetSandboxChangesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 26);
+  messageDesc(file_arbe_v1_sandbox, 28);
+
+/**
+ * SandboxStatus is the status of a sandbox.
+ *
+ * @generated from enum arbe.v1.SandboxStatus
+ */
+export enum SandboxStatus {
+  /**
+   * @generated from enum value: SANDBOX_STATUS_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It is being built.
+   *
+   * @generated from enum value: SANDBOX_STATUS_PENDING = 1;
+   */
+  PENDING = 1,
+
+  /**
+   * @generated from enum value: SANDBOX_STATUS_LIVE = 2;
+   */
+  LIVE = 2,
+
+  /**
+   * @generated from enum value: SANDBOX_STATUS_DEAD = 3;
+   */
+  DEAD = 3,
+}
+
+/**
+ * Describes the enum arbe.v1.SandboxStatus.
+ */
+export const SandboxStatusSchema: GenEnum<SandboxStatus> = /*@__PURE__*/
+  enumDesc(file_arbe_v1_sandbox, 0);
+
+/**
+ * SandboxLiveness is what a check of a sandbox found.
+ *
+ * @generated from enum arbe.v1.SandboxLiveness
+ */
+export enum SandboxLiveness {
+  /**
+   * @generated from enum value: SANDBOX_LIVENESS_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: SANDBOX_LIVENESS_LIVE = 1;
+   */
+  LIVE = 1,
+
+  /**
+   * @generated from enum value: SANDBOX_LIVENESS_GONE = 2;
+   */
+  GONE = 2,
+
+  /**
+   * The provider did not answer, or only another machine can reach the sandbox.
+   *
+   * @generated from enum value: SANDBOX_LIVENESS_UNKNOWN = 3;
+   */
+  UNKNOWN = 3,
+}
+
+/**
+ * Describes the enum arbe.v1.SandboxLiveness.
+ */
+export const SandboxLivenessSchema: GenEnum<SandboxLiveness> = /*@__PURE__*/
+  enumDesc(file_arbe_v1_sandbox, 1);
 
 /**
  * SandboxService manages sandboxes. No call creates one directly: the first command of a thread does.
