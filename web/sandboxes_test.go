@@ -21,7 +21,7 @@ func TestPagesSayHowLongASandboxRanAndWhatThatCost(t *testing.T) {
 		{
 			"with a price", &arbev1.SandboxUse{Running: &arbev1.SandboxRunning{TimeMs: 90 * minute, CostMicros: 100_386}, HourlyMicros: &hourly},
 			[]string{"1 h 30 min", "$0.10"}, []string{"<dt>Ran</dt>", "<dt>Cost</dt>"}, []string{"$0.0669 per hour of running"},
-			[]string{"Since 1 Nov 2026, sandboxes ran for 1 h 30 min, deleted ones included.", "that cost $0.10.</p>"}, []string{"unknown"},
+			[]string{"Since 1 Nov 2026, sandboxes ran for 1 h 30 min, deleted ones included.", "that cost $0.10.</p>"}, []string{"unknown price", "price is unknown"},
 		},
 		{
 			"without a known price", &arbev1.SandboxUse{Running: &arbev1.SandboxRunning{TimeMs: 5 * minute, UnpricedMs: 5 * minute}},
