@@ -257,12 +257,7 @@ func botTools(a *app) *cobra.Command {
 				if t.GetAsk() {
 					asks = "always asks"
 				}
-				view := struct {
-					Name        string `json:"name"`
-					Description string `json:"description"`
-					Behalf      string `json:"behalf"`
-					Ask         bool   `json:"ask"`
-				}{t.GetName(), t.GetDescription(), t.GetBehalf(), t.GetAsk()}
+				view := botToolView{t.GetName(), t.GetDescription(), t.GetBehalf(), t.GetAsk()}
 				rows[i] = row{t.GetName(), view, []string{t.GetName(), asks, t.GetBehalf()}}
 			}
 			return a.list([]string{"NAME", "", "ACTS ON BEHALF OF"}, rows)
@@ -302,10 +297,7 @@ func houseAsk(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			view := struct {
-				HouseID string   `json:"house_id"`
-				Ask     []string `json:"ask"` // always present
-			}{id, append([]string{}, got.GetHouse().GetAsk()...)}
+			view := houseAskView{id, append([]string{}, got.GetHouse().GetAsk()...)}
 			return a.show(id, view, func() string { return first(strings.Join(view.Ask, ", "), "no tool") })
 		}),
 	}
@@ -325,4 +317,16 @@ func namesIn(args []string) *arbev1.Names {
 		}
 	}
 	return n
+}
+
+type botToolView struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Behalf      string `json:"behalf"`
+	Ask         bool   `json:"ask"`
+}
+
+type houseAskView struct {
+	HouseID string   `json:"house_id"`
+	Ask     []string `json:"ask"` // always present
 }

@@ -28,19 +28,7 @@ func authStatus(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			view := struct {
-				Host       string        `json:"host"`
-				Why        string        `json:"why"`
-				Credential string        `json:"credential,omitempty"` // where it is stored
-				Profile    string        `json:"profile,omitempty"`
-				Agent      *export.Agent `json:"agent,omitempty"`
-
-				Kind      string     `json:"credential_kind,omitempty"`
-				HouseID   string     `json:"house_id,omitempty"`
-				ThreadID  string     `json:"thread_id,omitempty"`
-				Scopes    []string   `json:"scopes,omitempty"`
-				ExpiresAt *time.Time `json:"expires_at,omitempty"`
-			}{Host: t.Host, Why: t.Why, Credential: t.Credential, Profile: t.Profile}
+			view := authView{Host: t.Host, Why: t.Why, Credential: t.Credential, Profile: t.Profile}
 			who, callErr := c.Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
 			if callErr == nil {
 				agent := export.ViewAgent(who.GetAgent())
@@ -71,4 +59,18 @@ func authStatus(a *app) *cobra.Command {
 			return callErr
 		}),
 	}
+}
+
+type authView struct {
+	Host       string        `json:"host"`
+	Why        string        `json:"why"`
+	Credential string        `json:"credential,omitempty"` // where it is stored
+	Profile    string        `json:"profile,omitempty"`
+	Agent      *export.Agent `json:"agent,omitempty"`
+
+	Kind      string     `json:"credential_kind,omitempty"`
+	HouseID   string     `json:"house_id,omitempty"`
+	ThreadID  string     `json:"thread_id,omitempty"`
+	Scopes    []string   `json:"scopes,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 }

@@ -28,15 +28,7 @@ func authWhoami(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			view := struct {
-				export.Agent
-				Credential string     `json:"credential"`
-				HouseID    string     `json:"house_id,omitempty"`
-				ThreadID   string     `json:"thread_id,omitempty"`
-				Scopes     []string   `json:"scopes,omitempty"`
-				ExpiresAt  *time.Time `json:"expires_at,omitempty"`
-				Host       string     `json:"host"`
-			}{
+			view := whoView{
 				export.ViewAgent(who.GetAgent()), who.GetCredential(), who.GetHouseId(),
 				who.GetThreadId(), who.GetScopes(), export.Optional(who.GetExpiresAt()), t.Host,
 			}
@@ -52,4 +44,14 @@ func authWhoami(a *app) *cobra.Command {
 			})
 		}),
 	}
+}
+
+type whoView struct {
+	export.Agent
+	Credential string     `json:"credential"`
+	HouseID    string     `json:"house_id,omitempty"`
+	ThreadID   string     `json:"thread_id,omitempty"`
+	Scopes     []string   `json:"scopes,omitempty"`
+	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
+	Host       string     `json:"host"`
 }

@@ -41,10 +41,7 @@ func botDelete(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			view := struct {
-				deletedView
-				StoppedTurns int32 `json:"stopped_turns"`
-			}{deletedView{b.GetId(), true}, done.GetStoppedTurns()}
+			view := deletedBotView{deletedView{b.GetId(), true}, done.GetStoppedTurns()}
 			return a.show(b.GetId(), view, func() string {
 				if n := int(done.GetStoppedTurns()); n > 0 {
 					return "deleted @" + b.GetHandle() + ", and stopped " + turnsOf(n)
@@ -64,4 +61,9 @@ func turnsOf(n int) string {
 		return "the turn that it is working on"
 	}
 	return fmt.Sprintf("the %d turns that it is working on", n)
+}
+
+type deletedBotView struct {
+	deletedView
+	StoppedTurns int32 `json:"stopped_turns"`
 }

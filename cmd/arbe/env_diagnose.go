@@ -54,11 +54,7 @@ func envDiagnose(a *app) *cobra.Command {
 				}
 			}
 			if a.json {
-				err = a.printJSON(struct {
-					EnvironmentID string           `json:"environment_id"`
-					OK            bool             `json:"ok"`
-					Checks        []buildCheckView `json:"checks"`
-				}{id, failed == "", checks})
+				err = a.printJSON(environmentCheckView{id, failed == "", checks})
 			}
 			if err == nil && failed != "" {
 				return exitCode(exitCannotBuild)
@@ -124,4 +120,10 @@ func (v buildCheckView) text() string {
 		text += "          | " + strings.ReplaceAll(strings.TrimRight(entry.Printable(v.Output), "\n"), "\n", "\n          | ") + "\n"
 	}
 	return text
+}
+
+type environmentCheckView struct {
+	EnvironmentID string           `json:"environment_id"`
+	OK            bool             `json:"ok"`
+	Checks        []buildCheckView `json:"checks"`
 }

@@ -13,20 +13,9 @@ import (
 func help(root *cobra.Command) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use:   "help [VERB…]",
-		Short: "Show help for a verb or a topic",
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (found []cobra.Completion, _ cobra.ShellCompDirective) {
-			about, rest, err := root.Find(args)
-			if err != nil || len(rest) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			for _, c := range about.Commands() {
-				if !c.Hidden {
-					found = append(found, cobra.CompletionWithDesc(c.Name(), c.Short))
-				}
-			}
-			return found, cobra.ShellCompDirectiveNoFileComp
-		},
+		Use:               "help [VERB…]",
+		Short:             "Show help for a verb or a topic",
+		ValidArgsFunction: completeVerb,
 		RunE: func(_ *cobra.Command, args []string) error {
 			about, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
@@ -37,6 +26,20 @@ func help(root *cobra.Command) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "show help for all verbs and topics below it, too")
 	return cmd
+}
+
+// completeVerb proposes the verbs below those that were typed.
+func completeVerb(cmd *cobra.Command, args []string, _ string) (found []cobra.Completion, _ cobra.ShellCompDirective) {
+	about, rest, err := cmd.Root().Find(args)
+	if err != nil || len(rest) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	for _, c := range about.Commands() {
+		if !c.Hidden {
+			found = append(found, cobra.CompletionWithDesc(c.Name(), c.Short))
+		}
+	}
+	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
 // showHelp prints the help of a command and, if all is set, of the commands below it.
@@ -206,7 +209,8 @@ func formattingTopic() *cobra.Command {
 
 --json     one object is one JSON object, a list is one JSON array. A log, and everything else that
            arrives over time (thread entries list, x), is one JSON object a line. Names and meanings are
-           those of the API; times are RFC 3339; fields that are not set are left out.
+           those of the API; times are RFC 3339; fields that are not set are left out. arbe schema VERB prints
+           the JSON Schema.
            Errors go to stderr as {"error":{"code":…,"message":…,"next":…}}: the kind of failure
            (not_found, …), what went wrong, and what to do about it.
 --jq       the result of a jq expression for the JSON that --json prints: strings as they are, null

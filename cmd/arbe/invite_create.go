@@ -49,10 +49,7 @@ func inviteCreate(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			view := struct {
-				inviteView
-				URL string `json:"url"`
-			}{viewInvite(created.GetInvite()), t.URL + created.GetPath()}
+			view := createdInviteView{viewInvite(created.GetInvite()), t.URL + created.GetPath()}
 			if err := a.show(view.URL, view, func() string { return view.URL }); err != nil {
 				return err
 			}
@@ -65,4 +62,9 @@ func inviteCreate(a *app) *cobra.Command {
 	flags.StringVar(&req.Role, "role", "", "role of the person: member or owner (default member)")
 	flags.DurationVar(&expires, "expires", 0, "how long the link works, such as 24h (default: the server's)")
 	return cmd
+}
+
+type createdInviteView struct {
+	inviteView
+	URL string `json:"url"`
 }

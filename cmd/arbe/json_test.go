@@ -5,7 +5,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,6 +39,7 @@ var jsonCalls = []struct {
 }{
 	{line: "version", process: true},
 	{line: "help"},
+	{line: "schema thread list"},
 	{line: "completion bash"},
 	{line: "completion zsh"},
 	{line: "completion fish"},
@@ -232,6 +236,7 @@ func TestEveryVerbPrintsJSON(t *testing.T) {
 		}
 		name, field, _ := strings.Cut(call.keep, "=")
 		kept[name] = checkJSON(t, words, printed, field)
+		checkSchema(t, verb.CommandPath(), printed)
 	}
 	walk(newRoot(&app{}), func(cmd *cobra.Command) {
 		// arbe attach has no JSON, because its output is that of a terminal, and arbe cp prints only the copy.
@@ -351,6 +356,94 @@ func checkJSON(t *testing.T, args []string, printed, field string) (value string
 			t.Errorf("arbe %s printed neither an object nor a list: %.200q", strings.Join(args, " "), printed)
 		}
 	}
+}
+
+// checkSchema checks that each value that a verb printed fits its schema, and has no fields that the schema lacks.
+func checkSchema(t *testing.T, verb, printed string) {
+	t.Helper()
+	views := viewsOf[strings.TrimPrefix(verb, "arbe ")]
+	if verb == "arbe" { // arbe help becomes a verb only when arbe runs
+		views = viewsOf["help"]
+	}
+	if len(views) == 0 {
+		t.Errorf("%s has no schema", verb)
+	}
+	for d := json.NewDecoder(strings.NewReader(printed)); ; {
+		var value any
+		if d.Decode(&value) != nil {
+			return // checkJSON reports what is no JSON
+		}
+		var wrong []string
+		for _, view := range views {
+			text, err := json.Marshal(schemaOf(verb, []any{view}))
+			var schema map[string]any
+			if err := errors.Join(err, json.Unmarshal(text, &schema)); err != nil {
+				t.Fatal(err)
+			}
+			problem := misfit(schema, value)
+			if problem == "" {
+				wrong = nil
+				break
+			}
+			wrong = append(wrong, problem)
+		}
+		if len(wrong) > 0 {
+			t.Errorf("%s prints a value that is not as its schema says: %s: %v", verb, strings.Join(wrong, "; "), value)
+		}
+	}
+}
+
+// misfit says where a value does not fit a schema; "" if it fits.
+func misfit(schema map[string]any, value any) string {
+	kinds, _ := schema["type"].([]any)
+	if kind, one := schema["type"].(string); one {
+		kinds = []any{kind}
+	}
+	is := map[string]bool{}
+	switch v := value.(type) {
+	case nil:
+		is["null"] = true
+	case string:
+		is["string"] = true
+	case bool:
+		is["boolean"] = true
+	case float64:
+		is["number"], is["integer"] = true, v == math.Trunc(v)
+	case []any:
+		is["array"] = true
+		items, _ := schema["items"].(map[string]any)
+		for i, item := range v {
+			if wrong := misfit(items, item); wrong != "" {
+				return fmt.Sprintf("[%d]%s", i, wrong)
+			}
+		}
+	case map[string]any:
+		is["object"] = true
+		fields, _ := schema["properties"].(map[string]any)
+		others, open := schema["additionalProperties"].(map[string]any)
+		for name, field := range v {
+			known, ok := fields[name].(map[string]any)
+			if !ok && !open && len(kinds) > 0 {
+				return "." + name + " is not in the schema"
+			}
+			if !ok {
+				known = others
+			}
+			if wrong := misfit(known, field); wrong != "" {
+				return "." + name + wrong
+			}
+		}
+		required, _ := schema["required"].([]any)
+		for _, name := range required {
+			if _, ok := v[name.(string)]; !ok {
+				return "." + name.(string) + " is missing"
+			}
+		}
+	}
+	if len(kinds) > 0 && !slices.ContainsFunc(kinds, func(kind any) bool { return is[kind.(string)] }) {
+		return fmt.Sprintf(" is not %v", kinds)
+	}
+	return ""
 }
 
 // newDatabase creates another database on a server's PostgreSQL, and returns its address.

@@ -43,10 +43,7 @@ func keyCreate(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			view := struct {
-				keyView
-				Key string `json:"key"`
-			}{viewKey(made.GetApiKey()), made.GetKey()}
+			view := createdKeyView{viewKey(made.GetApiKey()), made.GetKey()}
 			if err := a.show(view.Key, view, func() string { return view.Key }); err != nil {
 				return err
 			}
@@ -61,4 +58,9 @@ func keyCreate(a *app) *cobra.Command {
 	flags.DurationVar(&expires, "expires", 0, "how long it is valid, such as 720h (default: until it is revoked)")
 	flags.StringVar(&req.Id, "id", "", "an id of your choice, so that a retry creates nothing twice (a UUID, or 8 to 32 characters, a-z and 0-9)")
 	return cmd
+}
+
+type createdKeyView struct {
+	keyView
+	Key string `json:"key"`
 }

@@ -70,10 +70,7 @@ func (a *app) loginLink(ctx context.Context, c *arbe.Client, _ []string) error {
 	if err != nil {
 		return err
 	}
-	view := struct {
-		URL       string    `json:"url"`
-		ExpiresAt time.Time `json:"expires_at"`
-	}{t.URL + link.GetPath(), link.GetExpiresAt().AsTime()}
+	view := loginLinkView{t.URL + link.GetPath(), link.GetExpiresAt().AsTime()}
 	if err := a.show(view.URL, view, func() string { return view.URL }); err != nil {
 		return err
 	}
@@ -144,13 +141,7 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 
 // showLogin prints who has logged in, and where.
 func (a *app) showLogin(in loggedIn, host, profileName string) error {
-	view := struct {
-		Profile   string       `json:"profile"`
-		Host      string       `json:"host"`
-		Agent     export.Agent `json:"agent"`
-		House     *houseView   `json:"house,omitempty"`      // the house of the invite
-		ExpiresAt *time.Time   `json:"expires_at,omitempty"` // the expiry of a link's session
-	}{Profile: profileName, Host: host, Agent: export.ViewAgent(in.agent), ExpiresAt: export.Optional(in.expires)}
+	view := loginView{Profile: profileName, Host: host, Agent: export.ViewAgent(in.agent), ExpiresAt: export.Optional(in.expires)}
 	if in.house != nil {
 		joined := viewHouse(in.house)
 		view.House = &joined
@@ -219,4 +210,17 @@ func redeem(ctx context.Context, l link, saved *profiles) (loggedIn, error) {
 	}
 	res, err := arbe.New(l.host, "").Agents.RedeemLoginLink(ctx, &arbev1.RedeemLoginLinkRequest{Token: l.token})
 	return loggedIn{token: res.GetSession(), expires: res.GetExpiresAt(), agent: res.GetAgent()}, err
+}
+
+type loginLinkView struct {
+	URL       string    `json:"url"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+type loginView struct {
+	Profile   string       `json:"profile"`
+	Host      string       `json:"host"`
+	Agent     export.Agent `json:"agent"`
+	House     *houseView   `json:"house,omitempty"`      // the house of the invite
+	ExpiresAt *time.Time   `json:"expires_at,omitempty"` // the expiry of a link's session
 }

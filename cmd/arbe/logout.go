@@ -52,12 +52,7 @@ func logout(a *app) *cobra.Command {
 			if err := saved.save(); err != nil {
 				return err
 			}
-			view := struct {
-				Profile string `json:"profile"`
-				Host    string `json:"host"`
-				// Ended reports that the credential is no longer valid.
-				Ended bool `json:"ended"`
-			}{name, p.Host, ended}
+			view := logoutView{name, p.Host, ended}
 			if err := a.show(name, view, func() string { return fmt.Sprintf("logged out from %s (profile %s)", p.Host, name) }); err != nil {
 				return err
 			}
@@ -91,4 +86,11 @@ func endCredential(ctx context.Context, p profile, revoke bool) (ended bool, err
 		return false, nil
 	}
 	return err == nil, err
+}
+
+type logoutView struct {
+	Profile string `json:"profile"`
+	Host    string `json:"host"`
+	// Ended reports that the credential is no longer valid.
+	Ended bool `json:"ended"`
 }

@@ -30,14 +30,16 @@ func memberRemove(a *app) *cobra.Command {
 			if _, err := c.Houses.RemoveMember(ctx, &arbev1.RemoveMemberRequest{HouseId: in, AgentId: agent}); err != nil {
 				return err
 			}
-			view := struct {
-				ID      string `json:"id"`
-				Removed bool   `json:"removed"`
-			}{agent, true}
+			view := removedMemberView{agent, true}
 			return a.show(agent, view, func() string { return "removed " + agent })
 		}),
 	}
 	a.houseFlag(cmd, &house)
 	destroys(cmd, &yes, "")
 	return cmd
+}
+
+type removedMemberView struct {
+	ID      string `json:"id"`
+	Removed bool   `json:"removed"`
 }

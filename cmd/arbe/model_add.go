@@ -35,10 +35,7 @@ func modelAdd(a *app) *cobra.Command {
 				return err
 			}
 			e := made.GetEndpoint()
-			view := struct {
-				endpointView
-				Check *checkView `json:"check,omitempty"`
-			}{viewEndpoint(e, nil), viewCheck(made.GetCheck())}
+			view := addedEndpointView{viewEndpoint(e, nil), viewCheck(made.GetCheck())}
 			if err := a.show(e.GetName(), view, func() string {
 				return view.Check.after("models at " + e.GetBaseUrl() + " are " + e.GetName() + "/… (" + e.GetDialect() + ")")
 			}); err != nil {
@@ -59,4 +56,9 @@ func modelAdd(a *app) *cobra.Command {
 	})
 	noCheckFlag(cmd, &req.SkipCheck, "add it without trying it")
 	return cmd
+}
+
+type addedEndpointView struct {
+	endpointView
+	Check *checkView `json:"check,omitempty"`
 }

@@ -29,12 +29,7 @@ func modelDefault(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var view struct {
-				Model   string `json:"default_model"`
-				Problem string `json:"problem,omitempty"`
-				// Unverified says why it is unknown whether the model exists.
-				Unverified string `json:"unverified,omitempty"`
-			}
+			var view defaultModelView
 			if reset || len(args) > 0 {
 				set, err := c.Models.SetDefaultModel(ctx, &arbev1.SetDefaultModelRequest{HouseId: in, Model: firstOf(args), SkipCheck: noCheck})
 				if err != nil {
@@ -64,4 +59,11 @@ func modelDefault(a *app) *cobra.Command {
 	noCheckFlag(cmd, &noCheck, "set it although its provider does not list it")
 	cmd.ValidArgsFunction = a.proposesFirst(a.modelRefs)
 	return cmd
+}
+
+type defaultModelView struct {
+	Model   string `json:"default_model"`
+	Problem string `json:"problem,omitempty"`
+	// Unverified says why it is unknown whether the model exists.
+	Unverified string `json:"unverified,omitempty"`
 }

@@ -30,12 +30,7 @@ func modelFallback(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			view := struct {
-				Models  []string `json:"fallback_models"`
-				Problem string   `json:"problem,omitempty"`
-				// Unverified says why it is unknown whether one of them exists.
-				Unverified string `json:"unverified,omitempty"`
-			}{Models: []string{}}
+			view := fallbackModelsView{Models: []string{}}
 			if none || len(args) > 0 {
 				set, err := c.Models.SetFallbackModels(ctx, &arbev1.SetFallbackModelsRequest{HouseId: in, Models: args, SkipCheck: noCheck})
 				if err != nil {
@@ -65,4 +60,11 @@ func modelFallback(a *app) *cobra.Command {
 	noCheckFlag(cmd, &noCheck, "set them although their providers do not list them")
 	cmd.ValidArgsFunction = a.proposes(a.modelRefs)
 	return cmd
+}
+
+type fallbackModelsView struct {
+	Models  []string `json:"fallback_models"`
+	Problem string   `json:"problem,omitempty"`
+	// Unverified says why it is unknown whether one of them exists.
+	Unverified string `json:"unverified,omitempty"`
 }

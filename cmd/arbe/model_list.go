@@ -97,13 +97,7 @@ func (a *app) listModelsOf(list *arbev1.ListModelsResponse, name string) error {
 
 // modelRow is the row of a model; info is nil if nothing is known about it.
 func modelRow(ref string, info *arbev1.ModelInfo, house string) row {
-	view := struct {
-		Model         string   `json:"model"`
-		Default       bool     `json:"default"`
-		InputUSD      *float64 `json:"input_usd,omitempty"`
-		OutputUSD     *float64 `json:"output_usd,omitempty"`
-		ContextWindow int64    `json:"context_window,omitempty"`
-	}{Model: ref, Default: ref == house, ContextWindow: info.GetContextWindow()}
+	view := modelView{Model: ref, Default: ref == house, ContextWindow: info.GetContextWindow()}
 	input, output, window, note := "-", "-", "-", ""
 	if p := info.GetPrice(); p != nil {
 		view.InputUSD, view.OutputUSD = &p.InputUsd, &p.OutputUsd
@@ -116,4 +110,12 @@ func modelRow(ref string, info *arbev1.ModelInfo, house string) row {
 		note = "default"
 	}
 	return row{ref, view, []string{ref, input, output, window, note}}
+}
+
+type modelView struct {
+	Model         string   `json:"model"`
+	Default       bool     `json:"default"`
+	InputUSD      *float64 `json:"input_usd,omitempty"`
+	OutputUSD     *float64 `json:"output_usd,omitempty"`
+	ContextWindow int64    `json:"context_window,omitempty"`
 }

@@ -31,14 +31,16 @@ func modelRemove(a *app) *cobra.Command {
 			if _, err := c.Models.DeleteModelEndpoint(ctx, &arbev1.DeleteModelEndpointRequest{HouseId: in, Name: args[0]}); err != nil {
 				return err
 			}
-			view := struct {
-				Name    string `json:"name"`
-				Removed bool   `json:"removed"`
-			}{args[0], true}
+			view := removedEndpointView{args[0], true}
 			return a.show(args[0], view, func() string { return "removed " + args[0] })
 		}),
 	}
 	a.houseFlag(cmd, &house)
 	destroys(cmd, &yes, "")
 	return cmd
+}
+
+type removedEndpointView struct {
+	Name    string `json:"name"`
+	Removed bool   `json:"removed"`
 }

@@ -116,7 +116,7 @@ func (f *forwarding) run(ctx context.Context) error {
 func (f *forwarding) announce(p forwardedPort) error {
 	at := p.local.Addr().String()
 	if f.app.json {
-		return f.app.printJSON(map[string]any{"local": at, "port": p.remote, "sandbox_id": f.sandbox, "thread_id": f.thread})
+		return f.app.printJSON(forwardView{at, p.remote, f.sandbox, f.thread})
 	}
 	if f.app.quiet {
 		_, err := fmt.Fprintln(f.app.out, at)

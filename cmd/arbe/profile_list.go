@@ -12,23 +12,24 @@ func profileList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			type view struct {
-				Profile string `json:"profile"`
-				Host    string `json:"host,omitempty"`
-				InUse   bool   `json:"in_use"`
-			}
-			show := func(v view) row {
+			show := func(v profileView) row {
 				mark := ""
 				if v.InUse {
 					mark = "in use"
 				}
 				return row{v.Profile, v, []string{v.Profile, first(v.Host, "the server of this machine"), mark}}
 			}
-			rows := []row{show(view{Profile: localProfile, InUse: saved.Current == ""})}
+			rows := []row{show(profileView{Profile: localProfile, InUse: saved.Current == ""})}
 			for _, name := range saved.names() {
-				rows = append(rows, show(view{name, saved.All[name].Host, saved.Current == name}))
+				rows = append(rows, show(profileView{name, saved.All[name].Host, saved.Current == name}))
 			}
 			return a.list([]string{"PROFILE", "SERVER", ""}, rows)
 		},
 	}
+}
+
+type profileView struct {
+	Profile string `json:"profile"`
+	Host    string `json:"host,omitempty"`
+	InUse   bool   `json:"in_use"`
 }

@@ -32,13 +32,15 @@ func profileUse(a *app) *cobra.Command {
 			if err := saved.save(); err != nil {
 				return err
 			}
-			view := struct {
-				Profile string `json:"profile"`
-				Host    string `json:"host,omitempty"`
-			}{name, host}
+			view := usedProfileView{name, host}
 			return a.show(name, view, func() string {
 				return fmt.Sprintf("profile %s is in use: %s", name, first(host, "the server of this machine"))
 			})
 		},
 	}
+}
+
+type usedProfileView struct {
+	Profile string `json:"profile"`
+	Host    string `json:"host,omitempty"`
 }

@@ -31,10 +31,7 @@ func secretDelete(a *app) *cobra.Command {
 			if _, err := c.Secrets.DeleteSecret(ctx, &arbev1.DeleteSecretRequest{HouseId: in, Name: args[0], Force: force}); err != nil {
 				return err
 			}
-			view := struct {
-				Name    string `json:"name"`
-				Deleted bool   `json:"deleted"`
-			}{args[0], true}
+			view := deletedSecretView{args[0], true}
 			return a.show(args[0], view, func() string { return "deleted " + args[0] })
 		}),
 	}
@@ -42,4 +39,9 @@ func secretDelete(a *app) *cobra.Command {
 	destroys(cmd, &yes, "")
 	cmd.Flags().BoolVar(&force, "force", false, "delete it even if something uses it")
 	return cmd
+}
+
+type deletedSecretView struct {
+	Name    string `json:"name"`
+	Deleted bool   `json:"deleted"`
 }

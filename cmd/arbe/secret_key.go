@@ -32,9 +32,7 @@ func secretKeyCreate(a *app) *cobra.Command {
 				return err
 			}
 			if out == "" {
-				return a.show(key, struct {
-					SecretKey string `json:"secret_key"`
-				}{key}, func() string { return key })
+				return a.show(key, secretKeyView{key}, func() string { return key })
 			}
 			if err := writeNew(out, key+"\n"); err != nil {
 				return err
@@ -103,4 +101,8 @@ func writeNew(path, text string) error {
 		return fault.Newf(fault.Exhausted, "free some space, or name another file", "the file %s cannot be written", path).Because(errors.Join(err, os.Remove(path)))
 	}
 	return nil
+}
+
+type secretKeyView struct {
+	SecretKey string `json:"secret_key"`
 }

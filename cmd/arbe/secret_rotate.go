@@ -27,12 +27,14 @@ func secretRotate(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			view := struct {
-				Values int32 `json:"values"`
-			}{done.GetValues()}
+			view := rotatedView{done.GetValues()}
 			return a.show(in, view, func() string { return fmt.Sprintf("%d values are encrypted under a new key", view.Values) })
 		}),
 	}
 	a.houseFlag(cmd, &house)
 	return cmd
+}
+
+type rotatedView struct {
+	Values int32 `json:"values"`
 }

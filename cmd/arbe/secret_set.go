@@ -49,11 +49,7 @@ func secretSet(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			view := struct {
-				secretView
-				Created bool       `json:"created"`
-				Check   *checkView `json:"check,omitempty"`
-			}{viewSecret(set.GetSecret()), set.GetCreated(), viewCheck(set.GetCheck())}
+			view := setSecretView{viewSecret(set.GetSecret()), set.GetCreated(), viewCheck(set.GetCheck())}
 			if err := a.show(view.Name, view, func() string { return view.Check.after("set " + view.Name) }); err != nil {
 				return err
 			}
@@ -95,4 +91,10 @@ func (a *app) secretValue(ctx context.Context, name string) ([]byte, error) {
 		return nil, fault.New(fault.Invalid, "the value has more than 64 KiB", "store larger values as artifacts")
 	}
 	return []byte(value), nil
+}
+
+type setSecretView struct {
+	secretView
+	Created bool       `json:"created"`
+	Check   *checkView `json:"check,omitempty"`
 }

@@ -68,9 +68,7 @@ func sessionRevoke(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(firstOf(args), struct {
-				Ended int32 `json:"ended"`
-			}{res.GetEnded()}, func() string { return fmt.Sprintf("ended %d sessions", res.GetEnded()) })
+			return a.show(firstOf(args), endedView{res.GetEnded()}, func() string { return fmt.Sprintf("ended %d sessions", res.GetEnded()) })
 		}),
 	}
 	destroys(cmd, &yes, "")
@@ -103,4 +101,8 @@ type sessionView struct {
 	LastUsedAt *time.Time `json:"last_used_at,omitempty"`
 	ExpiresAt  time.Time  `json:"expires_at"`
 	Current    bool       `json:"current"`
+}
+
+type endedView struct {
+	Ended int32 `json:"ended"`
 }

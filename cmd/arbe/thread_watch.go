@@ -105,7 +105,8 @@ func sameButBeat(had, t *arbev1.Thread) bool {
 
 func (w *threadWatch) line(t *arbev1.Thread) error {
 	if w.app.json {
-		return w.app.printJSON(map[string]any{"thread": export.ViewThread(t)})
+		view := export.ViewThread(t)
+		return w.app.printJSON(watchedView{Thread: &view})
 	}
 	return w.app.listOfThreads([]*arbev1.Thread{t})
 }
@@ -113,7 +114,7 @@ func (w *threadWatch) line(t *arbev1.Thread) error {
 func (w *threadWatch) goneLine(id string) error {
 	switch {
 	case w.app.json:
-		return w.app.printJSON(map[string]any{"gone": id})
+		return w.app.printJSON(watchedView{Gone: id})
 	case w.app.quiet:
 		return nil
 	}

@@ -28,13 +28,15 @@ func tokenRevoke(a *app) *cobra.Command {
 			if _, err := c.Credentials.RevokeThreadTokens(ctx, &arbev1.RevokeThreadTokensRequest{ThreadId: id}); err != nil {
 				return err
 			}
-			view := struct {
-				ThreadID string `json:"thread_id"`
-				Revoked  bool   `json:"revoked"`
-			}{id, true}
+			view := revokedTokensView{id, true}
 			return a.show(id, view, func() string { return "revoked the tokens of thread " + id })
 		}),
 	}
 	destroys(cmd, &yes, "")
 	return cmd
+}
+
+type revokedTokensView struct {
+	ThreadID string `json:"thread_id"`
+	Revoked  bool   `json:"revoked"`
 }

@@ -11,7 +11,7 @@ var verbs = []struct {
 	{"Houses", []func(*app) *cobra.Command{house, member, invite, agent, bot, env, sandbox, secret, model}},
 	{"Access", []func(*app) *cobra.Command{login, logout, profileGroup, auth, session, notifications, key, token}},
 	{"Servers", []func(*app) *cobra.Command{up, serve, migrate, config, doctor, secretKey, signingKey, streamProxy}},
-	{"Others", []func(*app) *cobra.Command{version, completion}},
+	{"Others", []func(*app) *cobra.Command{version, schema, completion}},
 }
 
 func thread(a *app) *cobra.Command {

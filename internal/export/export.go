@@ -43,8 +43,8 @@ type Export struct {
 // version is the version of the JSON format. It changes only when programs that read the current version would fail.
 const version = 1
 
-// head is the first line of an export as JSON.
-type head struct {
+// Head is the first line of an export as JSON.
+type Head struct {
 	Format     string    `json:"format"` // "arbe.thread"
 	Version    int       `json:"version"`
 	ExportedAt time.Time `json:"exported_at"`
@@ -158,7 +158,7 @@ func (x *Export) Write(ctx context.Context, format string, to io.Writer) (err er
 
 // Lines prints the export as JSON, a line at a time.
 func (x *Export) Lines(ctx context.Context, print func(view any) error) error {
-	err := print(head{Format: "arbe.thread", Version: version, ExportedAt: x.at, House: x.house, Thread: ViewThread(x.Thread), Agents: x.agents, Entries: x.End})
+	err := print(Head{Format: "arbe.thread", Version: version, ExportedAt: x.at, House: x.house, Thread: ViewThread(x.Thread), Agents: x.agents, Entries: x.End})
 	if err != nil {
 		return err
 	}
