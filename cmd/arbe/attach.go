@@ -66,5 +66,9 @@ func (a *app) runningCommand(ctx context.Context, c *arbe.Client, thread, prefix
 			}
 		}
 	}
-	return nil, entry.Command{}, fault.New(fault.NotFound, "the thread has no such command", "see its commands with: arbe thread entries list "+thread)
+	message := "the thread has no such command"
+	if prefix == "" {
+		message = "no command that fits runs in the thread"
+	}
+	return nil, entry.Command{}, fault.New(fault.NotFound, message, "see its commands with: arbe thread entries list "+thread+" --type command")
 }
