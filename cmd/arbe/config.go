@@ -75,3 +75,6 @@ func config(a *app) *cobra.Command {
 	settingFlags(cmd)
 	return cmd
 }
+
+// settingsView has the settings by name.
+type settingsView = server.Origins

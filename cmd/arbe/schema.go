@@ -10,7 +10,6 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/server"
 	build "github.com/arbe-dev/arbe/internal/version"
 )
 
@@ -167,7 +166,7 @@ var viewsOf = map[string][]any{
 	"notifications": {notificationsView{}}, "key create": {createdKeyView{}}, "key list": {[]keyView{}}, "key revoke": {revokedView{}},
 	"token create": {tokenView{}}, "token renew": {tokenView{}}, "token revoke": {revokedTokensView{}},
 
-	"up": {runningView{}}, "serve": {runningView{}}, "migrate": {map[string]bool{}}, "config": {server.Origins{}}, "doctor": {[]finding{}},
+	"up": {runningView{}}, "serve": {runningView{}}, "migrate": {map[string]bool{}}, "config": {settingsView{}}, "doctor": {[]finding{}},
 	"secret-key create": {secretKeyView{}, map[string]string{}}, "secret-key rotate": {map[string]int{}}, "signing-key rotate": {map[string]bool{}},
 	"stream-proxy": {map[string]string{}}, "version": {build.Info{}}, "help": {helpView{}}, "schema": {map[string]any{}},
 	"completion bash": {map[string]string{}}, "completion zsh": {map[string]string{}}, "completion fish": {map[string]string{}},
