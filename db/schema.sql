@@ -1476,6 +1476,8 @@ COMMENT ON COLUMN public.entries.payload IS 'json and not jsonb: the text stays 
 CREATE FUNCTION public.inherited_entries(p_stream bigint, p_ids text[]) RETURNS SETOF public.entries
     LANGUAGE plpgsql STABLE
     SET search_path TO 'public', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS $$
 begin
   if not exists (select from streams where id = p_stream and source_id is not null) then
