@@ -145,30 +145,14 @@ func TestTwoPeopleInOneThread(t *testing.T) {
 		phone.in(t).open("/houses/" + house)
 		desk.in(t).until("nobody else", "document.querySelector('#presence').textContent.trim() === ''")
 	})
-	t.Run("the selected tab of the settings is in view on a phone", func(t *testing.T) {
+	t.Run("the page of the settings is named on a phone, and the others are one press away", func(t *testing.T) {
 		b := phone.in(t)
-		inView := func(tab string) string {
-			return fmt.Sprintf(`(e => { const at = e.getBoundingClientRect(); return e.innerText === %q && at.left >= 0 && at.right <= innerWidth })(document.querySelector('.tabs [aria-current]'))`, tab)
-		}
 		b.open("/houses/" + house + "/secrets")
 		b.untilLive()
-		b.until("the last tab", inView("Secrets"))
-		eval[int](b, "(document.querySelector('.tabs').scrollLeft = 0, 1)")
-		if _, err := api.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: house, Name: "News"}); err != nil {
-			t.Fatal(err)
-		}
-		b.until("a change of the page", "document.querySelector('#places').textContent.includes('News')")
-		if at := eval[float64](b, "document.querySelector('.tabs').scrollLeft"); at != 0 {
-			t.Errorf("a change scrolls the tabs from where the reader put them to %v", at)
-		}
-		eval[int](b, `(nav => {
-			nav.lastElementChild.removeAttribute('aria-current');
-			[...nav.children].find(tab => tab.textContent.includes('Models')).setAttribute('aria-current', 'page')
-			document.dispatchEvent(new CustomEvent('datastar-fetch', { detail: { type: 'datastar-patch-elements', el: document.body, argsRaw: { selector: '.tabs', mode: 'outer', elements: nav.outerHTML } } }))
-			document.dispatchEvent(new Event('arbe:patched'))
-			return 1
-		})(document.querySelector('.tabs').cloneNode(true))`)
-		b.until("another tab after a morph", inView("Models"))
+		b.until("its name in view", "document.querySelector('.settings-button').innerText.trim() === 'Secrets' && document.querySelector('.settings-button').getBoundingClientRect().bottom < innerHeight")
+		b.do(chromedp.Click(chromedp.CSS(".settings-button")))
+		b.do(chromedp.Click(chromedp.CSS("#settings-list a[href$='/models']")))
+		b.until("another page", "location.pathname.endsWith('/models') && document.querySelector('.settings-button')?.innerText.trim() === 'Models'")
 	})
 	t.Run("who joined when reads as a sentence", func(t *testing.T) {
 		b := phone.in(t)
