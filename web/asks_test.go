@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -56,6 +57,7 @@ func TestAQuestionIsAnsweredAboveTheComposer(t *testing.T) {
 	harmless(t, page)
 
 	b := newTab(t, f.start(t))
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1280, Height: 800, DeviceScaleFactor: 1}) // the card has room
 	b.open("/threads/askabove1")
 	b.untilLive()
 	b.do(chromedp.Click(chromedp.CSS("#asks summary")))

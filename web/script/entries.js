@@ -57,6 +57,7 @@ document.addEventListener('submit', async event => {
   const form = event.target
   if (!form.matches('.resend')) return
   event.preventDefault()
+  form.elements.thread.value = newID()
   try {
     const answer = await fetch(form.dataset.from)
     const text = await answer.text()
