@@ -208,8 +208,3 @@ func (a *asking) decide(ctx context.Context, tx pgx.Tx, t *trigger, d policy.Dec
 	a.outcome.Turns = append(a.outcome.Turns, r)
 	return nil
 }
-
-// skipped says that a bot does not react to an entry.
-func skipped(t *trigger, d policy.Decision, reason entry.Reason, explanation string) entry.Skipped {
-	return entry.Skipped{AgentID: d.Bot, EntryID: t.entry.ID, Reason: string(reason), Explanation: explanation, PolicyID: d.Policy}
-}

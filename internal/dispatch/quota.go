@@ -88,3 +88,8 @@ func (a *admission) begin(ctx context.Context, tx pgx.Tx, t *trigger, d policy.D
 func refused(t *trigger, d policy.Decision, reason entry.Reason, once, explanation string) *entry.Draft {
 	return new(entry.NewDraft(entry.TurnPrefix+"."+string(reason)+"."+once, "", skipped(t, d, reason, explanation)))
 }
+
+// skipped says that a bot does not react to an entry.
+func skipped(t *trigger, d policy.Decision, reason entry.Reason, explanation string) entry.Skipped {
+	return entry.Skipped{AgentID: d.Bot, EntryID: t.entry.ID, Reason: string(reason), Explanation: explanation, PolicyID: d.Policy}
+}
