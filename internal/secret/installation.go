@@ -16,41 +16,49 @@ const seedSetting = "derivation_seed"
 // of the schema. fresh says that this start created the installation. For an installation of an older version, the seed
 // is that version's key, so that everything derived from it stays the same. Several servers may call Seed at once.
 func Seed(ctx context.Context, conn *pgx.Conn, sealer *Sealer, fresh bool) (*Sealer, error) {
-	var sealed []byte
-	read := func(name string) error {
-		return conn.QueryRow(ctx, "select sealed from sealed_settings where name = $1", name).Scan(&sealed)
-	}
-	err := read(seedSetting)
+	sealed, err := setting(ctx, conn, seedSetting)
 	if errors.Is(err, pgx.ErrNoRows) {
-		var before []byte
-		if !fresh {
-			if err := read("server_role_password"); err != nil && !errors.Is(err, pgx.ErrNoRows) {
-				return nil, db.Explain(err)
-			}
-			before = sealed
-		}
-		seed, err := sealer.newSeed(before)
-		if err != nil {
-			return nil, err
-		}
-		made, err := sealer.Seal(seed)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := conn.Exec(ctx, "insert into sealed_settings (name, sealed) values ($1, $2) on conflict do nothing", seedSetting, made); err != nil {
-			return nil, db.Explain(err)
-		}
-		if err := read(seedSetting); err != nil { // another server's seed may have come first
-			return nil, db.Explain(err)
-		}
-	} else if err != nil {
-		return nil, db.Explain(err)
+		sealed, err = sealer.plant(ctx, conn, fresh)
+	} else {
+		err = db.Explain(err)
+	}
+	if err != nil {
+		return nil, err
 	}
 	seed, err := sealer.Open(sealed)
 	if err != nil {
 		return nil, err
 	}
 	return sealer.seeded(seed), nil
+}
+
+// setting reads a sealed setting.
+func setting(ctx context.Context, conn *pgx.Conn, name string) (sealed []byte, err error) {
+	err = conn.QueryRow(ctx, "select sealed from sealed_settings where name = $1", name).Scan(&sealed)
+	return sealed, err
+}
+
+// plant creates the seed, and returns it sealed. Another server's seed may have come first.
+func (s *Sealer) plant(ctx context.Context, conn *pgx.Conn, fresh bool) (sealed []byte, err error) {
+	var before []byte
+	if !fresh {
+		if before, err = setting(ctx, conn, "server_role_password"); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return nil, db.Explain(err)
+		}
+	}
+	seed, err := s.newSeed(before)
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.Seal(seed)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, "insert into sealed_settings (name, sealed) values ($1, $2) on conflict do nothing", seedSetting, made); err != nil {
+		return nil, db.Explain(err)
+	}
+	sealed, err = setting(ctx, conn, seedSetting)
+	return sealed, db.Explain(err)
 }
 
 // sealedUnderRoot are the columns with values that a root key seals. bound is the SQL of the value's associated data;

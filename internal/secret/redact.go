@@ -110,6 +110,19 @@ func patterns(value []byte) (all [][]byte) {
 		add(form)
 		add(lowerEscapes(form))
 	}
+	for _, form := range jsonForms(text) {
+		add(form)
+	}
+	add(hex.EncodeToString(value))
+	add(strings.ToUpper(hex.EncodeToString(value)))
+	for _, form := range base64Forms(value) {
+		add(form)
+	}
+	return all
+}
+
+// jsonForms returns a text as JSON encoders write it in a string.
+func jsonForms(text string) (forms []string) {
 	var plain bytes.Buffer
 	e := json.NewEncoder(&plain)
 	e.SetEscapeHTML(false)
@@ -118,19 +131,21 @@ func patterns(value []byte) (all [][]byte) {
 		func() ([]byte, error) { err := e.Encode(text); return bytes.TrimSpace(plain.Bytes()), err },
 	} {
 		if quoted, err := encode(); err == nil { // always, because it is a string
-			add(string(quoted[1 : len(quoted)-1]))
+			forms = append(forms, string(quoted[1:len(quoted)-1]))
 		}
 	}
-	add(hex.EncodeToString(value))
-	add(strings.ToUpper(hex.EncodeToString(value)))
+	return forms
+}
+
+// base64Forms returns the base64 of a value, without the characters that depend on what surrounds it.
+func base64Forms(value []byte) (forms []string) {
 	for before := range 3 {
 		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-			// The characters that depend only on the value, whatever surrounds it.
 			form := encoding.EncodeToString(append(make([]byte, before), value...))
-			add(form[(before*8+5)/6 : (before+len(value))*8/6])
+			forms = append(forms, form[(before*8+5)/6:(before+len(value))*8/6])
 		}
 	}
-	return all
+	return forms
 }
 
 // lowerEscapes writes the escapes of a URL in lower case, as some programs do.

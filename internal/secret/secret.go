@@ -157,14 +157,7 @@ func (s *Sealer) Open(sealed []byte) ([]byte, error) {
 // open also returns the index of the key under which the value is sealed; -1 for a KMS whose address is no longer among
 // the keys.
 func (s *Sealer) open(sealed []byte) (value []byte, which int, err error) {
-	wrapped, ofKMS := bytes.CutPrefix(sealed, kmsMark)
-	var id string
-	if ofKMS {
-		mark, rest, _ := bytes.Cut(wrapped, []byte("\n"))
-		id, wrapped = string(mark), rest
-	} else if !bytes.HasPrefix(sealed, ageMark) {
-		wrapped = nil
-	}
+	id, wrapped, ofKMS := unmarked(sealed)
 	under := slices.IndexFunc(s.roots, func(r Root) bool { k, is := r.(kmsRoot); return is && k.id == id })
 	err = ErrOtherKey
 	for _, only := range []bool{true, false} { // the value's own key first, because asking another one costs time
@@ -190,6 +183,19 @@ func (s *Sealer) open(sealed []byte) (value []byte, which int, err error) {
 	}
 	return nil, 0, fault.New(fault.Precondition, "a sealed value cannot be opened with this key",
 		"set ARBE_SECRET_KEY to the key this database was set up with; while a key is replaced, to the new and the old one").Because(err)
+}
+
+// unmarked returns what a root unwraps, and the address of the KMS that it is for, if any.
+func unmarked(sealed []byte) (id string, wrapped []byte, ofKMS bool) {
+	wrapped, ofKMS = bytes.CutPrefix(sealed, kmsMark)
+	if ofKMS {
+		mark, rest, _ := bytes.Cut(wrapped, []byte("\n"))
+		return string(mark), rest, true
+	}
+	if !bytes.HasPrefix(sealed, ageMark) {
+		return "", nil, false
+	}
+	return "", wrapped, false
 }
 
 // unusable is the error for a root key that cannot be used now.
