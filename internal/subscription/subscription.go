@@ -14,6 +14,7 @@ package subscription
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
@@ -146,29 +147,16 @@ func (s *Subscriptions) Create(ctx context.Context, house, name, baseURL string,
 	if err != nil {
 		return sub, false, err
 	}
+	p := query.InsertSubscriptionParams{
+		HouseID: house, Name: name, Spec: text, BaseUrl: baseURL, Kind: spec.Type, Matching: db.Null(matching), LeaseMs: spec.LeaseMS,
+	}
 	err = s.in(ctx, house, func(tx pgx.Tx) error {
-		// Otherwise a stream that is created at the same time might not be linked.
-		if err := queries.LockSubscriptionStreams(ctx, tx, house); err != nil {
+		var row query.LockSubscriptionRow
+		if row, created, err = insert(ctx, tx, p); err != nil {
 			return err
 		}
-		n, err := queries.InsertSubscription(ctx, tx, query.InsertSubscriptionParams{
-			HouseID: house, Name: name, Spec: text, BaseUrl: baseURL, Kind: spec.Type, Matching: db.Null(matching), LeaseMs: spec.LeaseMS,
-		})
-		if err != nil {
-			return err
-		}
-		row, err := lock(ctx, tx, house, name)
-		if err != nil {
-			return err
-		}
-		if created = n > 0; created {
-			if err := queries.LinkMatching(ctx, tx, row.ID); err != nil {
-				return err
-			}
-			if err := queries.LinkStreams(ctx, tx, row.ID, house, spec.Streams); err != nil {
-				return err
-			}
-			if err := checkHouse(ctx, tx, house); err != nil {
+		if created {
+			if err := link(ctx, tx, house, row.ID, spec.Streams); err != nil {
 				return err
 			}
 		}
@@ -181,6 +169,31 @@ func (s *Subscriptions) Create(ctx context.Context, house, name, baseURL string,
 		return nil
 	})
 	return sub, created, err
+}
+
+// insert inserts a subscription unless there is one of its name, and returns and locks the row.
+func insert(ctx context.Context, tx pgx.Tx, p query.InsertSubscriptionParams) (row query.LockSubscriptionRow, created bool, err error) {
+	// Otherwise a stream that is created at the same time might not be linked.
+	if err := queries.LockSubscriptionStreams(ctx, tx, p.HouseID); err != nil {
+		return row, false, err
+	}
+	n, err := queries.InsertSubscription(ctx, tx, p)
+	if err != nil {
+		return row, false, err
+	}
+	row, err = lock(ctx, tx, p.HouseID, p.Name)
+	return row, n > 0, err
+}
+
+// link links the streams that a new subscription follows.
+func link(ctx context.Context, tx pgx.Tx, house string, id int64, streams []string) error {
+	if err := queries.LinkMatching(ctx, tx, id); err != nil {
+		return err
+	}
+	if err := queries.LinkStreams(ctx, tx, id, house, streams); err != nil {
+		return err
+	}
+	return checkHouse(ctx, tx, house)
 }
 
 // Get returns a subscription.
@@ -258,9 +271,7 @@ func (s *Subscriptions) check(spec *Spec) (matching string, err error) {
 		return "", fault.New(fault.Invalid, field+": "+is, next)
 	}
 	spec.Streams = unique(spec.Streams)
-	if spec.LeaseMS == 0 {
-		spec.LeaseMS = defaultLease
-	}
+	spec.LeaseMS = cmp.Or(spec.LeaseMS, defaultLease)
 	if spec.Pattern != "" && len(spec.Pattern) <= maxText {
 		matching = expression(spec.Pattern)
 	}

@@ -88,43 +88,28 @@ func (s *Subscriptions) startWakes() error {
 		if w.Failing {
 			s.redeliveries <- struct{}{}
 		}
-		s.work.Go(func() {
-			defer func() {
-				if w.Failing {
-					<-s.redeliveries
-				}
-				<-s.deliveries
-				s.wakeLoop()
-			}()
-			if err := s.deliver(w); err != nil && s.ctx.Err() == nil {
-				s.Logger.WarnContext(s.ctx, "a wake could not be delivered; trying again later", "subscription", w.ID, "error", fault.From(err).Detail())
-			}
-		})
+		s.work.Go(func() { s.deliverOne(w) })
 	}
 	return err
 }
 
+// deliverOne delivers a wake, and then lets the next one begin.
+func (s *Subscriptions) deliverOne(w query.BeginWakesRow) {
+	defer func() {
+		if w.Failing {
+			<-s.redeliveries
+		}
+		<-s.deliveries
+		s.wakeLoop()
+	}()
+	if err := s.deliver(w); err != nil && s.ctx.Err() == nil {
+		s.Logger.WarnContext(s.ctx, "a wake could not be delivered; trying again later", "subscription", w.ID, "error", fault.From(err).Detail())
+	}
+}
+
 // deliver delivers a wake. After a failure the wake is started again after a pause.
 func (s *Subscriptions) deliver(w query.BeginWakesRow) error {
-	var sub Subscription
-	var held Wake
-	var attempts int32
-	err := s.in(s.ctx, w.HouseID, func(tx pgx.Tx) error {
-		name, err := queries.NameOfSubscription(s.ctx, tx, w.ID)
-		if err != nil {
-			return err
-		}
-		row, err := lock(s.ctx, tx, w.HouseID, name)
-		if err != nil {
-			return err
-		}
-		attempts = row.Attempts
-		if sub, err = show(s.ctx, tx, name, row); err != nil || sub.Type == pullWake {
-			return err
-		}
-		held = newWake(row)
-		return queries.HoldCall(s.ctx, tx, digest(held.Token), w.ID, w.Generation)
-	})
+	sub, held, attempts, err := s.prepare(w)
 	if err != nil {
 		return err
 	}
@@ -150,6 +135,27 @@ func (s *Subscriptions) deliver(w query.BeginWakesRow) error {
 		return failed
 	}
 	return err
+}
+
+// prepare reads the subscription of a wake. For a webhook, it also holds the wake.
+func (s *Subscriptions) prepare(w query.BeginWakesRow) (sub Subscription, held Wake, attempts int32, err error) {
+	err = s.in(s.ctx, w.HouseID, func(tx pgx.Tx) error {
+		name, err := queries.NameOfSubscription(s.ctx, tx, w.ID)
+		if err != nil {
+			return err
+		}
+		row, err := lock(s.ctx, tx, w.HouseID, name)
+		if err != nil {
+			return err
+		}
+		attempts = row.Attempts
+		if sub, err = show(s.ctx, tx, name, row); err != nil || sub.Type == pullWake {
+			return err
+		}
+		held = newWake(row)
+		return queries.HoldCall(s.ctx, tx, digest(held.Token), w.ID, w.Generation)
+	})
+	return sub, held, attempts, err
 }
 
 // event is a wake as written to a wake stream.

@@ -79,14 +79,19 @@ func (s *Subscriptions) call(w query.BeginWakesRow, sub Subscription, held Wake)
 	if err != nil || json.Unmarshal(text, &answer) != nil || !answer.Done {
 		return nil // the webhook will call back, or the lease will end
 	}
-	acked := map[string]int64{}
-	for _, l := range held.Streams {
-		acked[l.Stream] = l.Tail
-	}
-	if _, err = s.Acknowledge(s.ctx, sub.Name, held.Token, Ack{held.ID, held.Generation, acked, true}); fault.CodeOf(err) == fault.Aborted {
+	if _, err = s.Acknowledge(s.ctx, sub.Name, held.Token, Ack{held.ID, held.Generation, held.tails(), true}); fault.CodeOf(err) == fault.Aborted {
 		return nil // a callback has already ended the wake
 	}
 	return err
+}
+
+// tails returns the ends of the streams that the wake names.
+func (w Wake) tails() map[string]int64 {
+	tails := map[string]int64{}
+	for _, l := range w.Streams {
+		tails[l.Stream] = l.Tail
+	}
+	return tails
 }
 
 // sign returns the signature of a body that is sent now. It covers the time, so that a receiver can refuse an old
