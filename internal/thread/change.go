@@ -1,6 +1,7 @@
 package thread
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -60,12 +61,7 @@ func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Chang
 		if err := t.checkAnswering(ctx, tx, scope.House, db.Zero(c.Answering)); err != nil {
 			return err
 		}
-		err = t.q.UpdateThread(ctx, tx, query.UpdateThreadParams{
-			ID: id, Name: db.Null(th.Name), PinnedAt: db.Null(th.PinnedAt), Tags: th.Tags, EnvironmentID: db.Null(th.Environment),
-			AnsweringAgentID: db.Null(th.Answering), AnsweringDecided: th.Settled,
-			Model: th.Model, Think: string(th.Think),
-		})
-		if err != nil {
+		if err := t.q.UpdateThread(ctx, tx, th.updated()); err != nil {
 			return explainReference(err)
 		}
 		if c.Status != nil && *c.Status != th.Status {
@@ -77,6 +73,15 @@ func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Chang
 		return err
 	})
 	return changed, err
+}
+
+// updated returns the row of a changed thread.
+func (t Thread) updated() query.UpdateThreadParams {
+	return query.UpdateThreadParams{
+		ID: t.ID, Name: db.Null(t.Name), PinnedAt: db.Null(t.PinnedAt), Tags: t.Tags, EnvironmentID: db.Null(t.Environment),
+		AnsweringAgentID: db.Null(t.Answering), AnsweringDecided: t.Settled,
+		Model: t.Model, Think: string(t.Think),
+	}
 }
 
 // BeginWithTx records that a thread's first message is for a bot. The bot then answers in the thread without being
@@ -113,12 +118,8 @@ func (t *Thread) apply(c Change) (err error) {
 			return err
 		}
 	}
-	if c.Environment != nil {
-		t.Environment = *c.Environment
-	}
-	if c.Model != nil {
-		t.Model = *c.Model
-	}
+	t.Environment = *cmp.Or(c.Environment, &t.Environment)
+	t.Model = *cmp.Or(c.Model, &t.Model)
 	if c.Think != nil {
 		if t.Think, err = entry.ParseEffort(*c.Think); err != nil {
 			return err
@@ -130,14 +131,20 @@ func (t *Thread) apply(c Change) (err error) {
 		}
 		t.Answering, t.Settled = *c.Answering, true
 	}
+	if c.Pinned != nil {
+		t.pin(*c.Pinned)
+	}
+	return nil
+}
+
+// pin pins a thread or unpins it. A thread that is pinned stays where it is.
+func (t *Thread) pin(pinned bool) {
 	switch {
-	case c.Pinned == nil:
-	case !*c.Pinned:
+	case !pinned:
 		t.PinnedAt = time.Time{}
 	case t.PinnedAt.IsZero():
 		t.PinnedAt = time.Now()
 	}
-	return nil
 }
 
 // cleanTags trims tags, and removes empty ones and duplicates. The result is never nil, because the column is not null.

@@ -57,8 +57,22 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 	if err := t.boundRootTx(ctx, tx, scope.House, d); err != nil {
 		return Thread{}, err
 	}
+	row := d.row(scope.House, name, tags)
+	if d.ParentAgent != "" {
+		if err := t.nameAfterParentTx(ctx, tx, d.ParentAgent, &row); err != nil {
+			return Thread{}, err
+		}
+	}
+	if row.People, err = t.peopleTx(ctx, tx, scope, d); err != nil {
+		return Thread{}, err
+	}
+	return t.insertNewTx(ctx, tx, row, d)
+}
+
+// row returns the row of a new thread.
+func (d Draft) row(house, name string, tags []string) query.InsertThreadParams {
 	row := query.InsertThreadParams{
-		ID: d.ID, HouseID: scope.House, StreamID: StreamName(d.ID), Name: db.Null(name),
+		ID: d.ID, HouseID: house, StreamID: StreamName(d.ID), Name: db.Null(name),
 		ParentThreadID: db.Null(d.ParentThread), ParentAgentID: db.Null(d.ParentAgent),
 		EnvironmentID: db.Null(d.Environment), AgentID: db.Null(d.Agent), Tags: tags, Status: string(initialStatus(d.Agent)), Root: db.Null(d.Root),
 		AskedBy: db.Null(d.AskedBy),
@@ -66,20 +80,26 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 	if d.Pinned {
 		row.PinnedAt = db.Null(time.Now())
 	}
-	if d.ParentAgent != "" { // checked here, because the foreign key would accept agents of any house
-		agent, err := t.q.NameOfAgent(ctx, tx, d.ParentAgent)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return Thread{}, noSuch("parent_agent_id")
-		} else if err != nil {
-			return Thread{}, err
-		}
-		if name == "" { // so that lists show the other side's name
-			row.Name = db.Null(agent)
-		}
+	return row
+}
+
+// nameAfterParentTx gives a thread without a name that of its parent, so that lists show the other side's name. The
+// parent is checked here, because the foreign key would accept agents of any house.
+func (t *Threads) nameAfterParentTx(ctx context.Context, tx pgx.Tx, parent string, row *query.InsertThreadParams) error {
+	name, err := t.q.NameOfAgent(ctx, tx, parent)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return noSuch("parent_agent_id")
+	} else if err != nil {
+		return err
 	}
-	if row.People, err = t.peopleTx(ctx, tx, scope, d); err != nil {
-		return Thread{}, err
+	if row.Name == nil {
+		row.Name = db.Null(name)
 	}
+	return nil
+}
+
+// insertNewTx inserts a thread with a log of its own, or with a fork of its parent's.
+func (t *Threads) insertNewTx(ctx context.Context, tx pgx.Tx, row query.InsertThreadParams, d Draft) (Thread, error) {
 	if d.Forks {
 		source, err := t.GetTx(ctx, tx, d.ParentThread)
 		if err != nil {
@@ -87,7 +107,7 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 		}
 		return t.insertForkTx(ctx, tx, row, source, atEnd)
 	}
-	if err := stream.CreateTx(ctx, tx, stream.Ref{House: scope.House, Name: row.StreamID}); err != nil {
+	if err := stream.CreateTx(ctx, tx, stream.Ref{House: row.HouseID, Name: row.StreamID}); err != nil {
 		return Thread{}, err
 	}
 	return t.insert(ctx, tx, row)

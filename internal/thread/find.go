@@ -58,34 +58,42 @@ func ParseFind(text string) (f Find, err error) {
 		if value == "" {
 			return f, fault.Newf(fault.Invalid, "leave no space after the colon, as in from:ann", "%s: it has no value", key)
 		}
-		switch key = strings.ToLower(key); key {
-		case "from":
-			f.From = strings.TrimPrefix(value, "@")
-		case "in":
-			f.In = value
-		case "type":
-			if !slices.Contains(EntryTypes, value) {
-				return f, fault.Newf(fault.Invalid, "use one of "+strings.Join(EntryTypes, ", "), "type: there is no type %q", value)
-			}
-			f.Types = append(f.Types, value)
-		case "is":
-			if value != "failed" {
-				return f, fault.Newf(fault.Invalid, "use is:failed", "is: %q is unknown", value)
-			}
-			f.Failed = true
-		default:
-			day, err := time.Parse(time.DateOnly, value)
-			if err != nil {
-				return f, fault.Newf(fault.Invalid, "write a day as 2026-01-31", "%s: %q is not a day", key, value)
-			}
-			if key == "after" {
-				f.After = day
-			} else {
-				f.Before = day
-			}
+		if err := f.filter(strings.ToLower(key), value); err != nil {
+			return f, err
 		}
 	}
 	return f, nil
+}
+
+// filter adds a filter.
+func (f *Find) filter(key, value string) error {
+	switch key {
+	case "from":
+		f.From = strings.TrimPrefix(value, "@")
+	case "in":
+		f.In = value
+	case "type":
+		if !slices.Contains(EntryTypes, value) {
+			return fault.Newf(fault.Invalid, "use one of "+strings.Join(EntryTypes, ", "), "type: there is no type %q", value)
+		}
+		f.Types = append(f.Types, value)
+	case "is":
+		if value != "failed" {
+			return fault.Newf(fault.Invalid, "use is:failed", "is: %q is unknown", value)
+		}
+		f.Failed = true
+	default:
+		day, err := time.Parse(time.DateOnly, value)
+		if err != nil {
+			return fault.Newf(fault.Invalid, "write a day as 2026-01-31", "%s: %q is not a day", key, value)
+		}
+		if key == "after" {
+			f.After = day
+		} else {
+			f.Before = day
+		}
+	}
+	return nil
 }
 
 // fieldsOf splits a text at spaces that are not between quotes.
@@ -122,12 +130,7 @@ func (t *Threads) Find(ctx context.Context, scope db.Scope, f Find, limit int) (
 			return err
 		}
 		for _, r := range rows {
-			e := entry.Entry{Seq: r.Seq, ID: r.ID, Type: r.Type, Author: r.Author, Payload: r.Payload, Time: r.Ts}
-			hit := Found{Thread: r.ThreadID, ThreadName: r.ThreadName, Entry: e, AuthorName: r.AuthorName, Kind: kindOf(e, r.AuthorKind)}
-			if p, ok := entry.Decode(e); ok {
-				hit.Snippet = snippet(p.Plain(), f.Words)
-			}
-			found = append(found, hit)
+			found = append(found, foundIn(r, f.Words))
 		}
 		if f.From != "" || f.In != "" || f.Failed || len(f.Types) > 0 {
 			return nil
@@ -142,6 +145,16 @@ func (t *Threads) Find(ctx context.Context, scope db.Scope, f Find, limit int) (
 		return nil, nil, fault.New(fault.Exhausted, "the search takes too long, because too many entries have these words", "search for more or longer words, or in one thread with in:").Because(err)
 	}
 	return found, named, err
+}
+
+// foundIn returns an entry that was found, with the part of it that has the words.
+func foundIn(r query.FindEntriesRow, words []string) Found {
+	e := entry.Entry{Seq: r.Seq, ID: r.ID, Type: r.Type, Author: r.Author, Payload: r.Payload, Time: r.Ts}
+	hit := Found{Thread: r.ThreadID, ThreadName: r.ThreadName, Entry: e, AuthorName: r.AuthorName, Kind: kindOf(e, r.AuthorKind)}
+	if p, ok := entry.Decode(e); ok {
+		hit.Snippet = snippet(p.Plain(), words)
+	}
+	return hit
 }
 
 // kindOf returns the type of an entry among [EntryTypes].

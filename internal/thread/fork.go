@@ -1,6 +1,7 @@
 package thread
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"unicode/utf8"
@@ -66,15 +67,11 @@ func (t *Threads) fork(ctx context.Context, tx pgx.Tx, scope db.Scope, sourceID 
 	if f.ID, err = t.newID(ctx, tx, scope.House, f.ID); err != nil {
 		return Thread{}, err
 	}
-	at := f.At
-	if at == 0 {
-		at = atEnd
-	}
 	made, err = t.insertForkTx(ctx, tx, query.InsertThreadParams{
 		ID: f.ID, HouseID: scope.House, StreamID: StreamName(f.ID), Name: db.Null(name), ParentAgentID: db.Null(source.ParentAgent),
 		EnvironmentID: db.Null(source.Environment), AgentID: db.Null(source.Agent), Tags: source.Tags, Status: string(initialStatus(source.Agent)),
 		AnsweringAgentID: db.Null(source.Answering), AnsweringDecided: source.Settled, People: source.People,
-	}, source, at)
+	}, source, cmp.Or(f.At, atEnd))
 	if fault.CodeOf(err) == fault.Exists {
 		return t.forked(ctx, tx, sourceID, f)
 	} else if err != nil {
