@@ -25,45 +25,60 @@ func (p *picture) readFocused(ctx context.Context, r *round) error {
 	if err := p.readThreads(ctx, ids, now); err != nil {
 		return err
 	}
-	if len(ids) > 0 {
-		forked, err := p.of.Threads.WithForks(ctx, p.scope, ids)
-		if err != nil {
-			return err
-		}
-		for _, id := range forked {
-			r.forked[id] = true
-		}
-		parents, err := p.of.Threads.WithChildren(ctx, p.scope, ids)
-		if err != nil {
-			return err
-		}
-		for _, id := range parents {
-			r.parents[id] = true
-		}
+	if err := p.readRelated(ctx, r, ids); err != nil {
+		return err
 	}
-	for id, f := range p.focused {
-		isNew := f == nil
-		if isNew {
-			f = &focus{}
-			p.focused[id] = f
-		}
-		if t, read := r.threads[id]; read {
-			f.thread = t
-		}
-		if isNew || r.all {
-			f.thread = now[id]
-		}
-		if f.thread == nil {
-			*f = focus{}
-			continue
-		}
-		if err := f.read(ctx, p, r, isNew || r.all); err != nil {
+	for id := range p.focused {
+		if err := p.readFocus(ctx, r, id, now[id]); err != nil {
 			// Otherwise the next round would mistake a partly read new thread for a complete one.
 			p.focused = had
 			return err
 		}
 	}
 	return nil
+}
+
+// readRelated finds out which threads have forks and children.
+func (p *picture) readRelated(ctx context.Context, r *round, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	forked, err := p.of.Threads.WithForks(ctx, p.scope, ids)
+	if err != nil {
+		return err
+	}
+	for _, id := range forked {
+		r.forked[id] = true
+	}
+	parents, err := p.of.Threads.WithChildren(ctx, p.scope, ids)
+	if err != nil {
+		return err
+	}
+	for _, id := range parents {
+		r.parents[id] = true
+	}
+	return nil
+}
+
+// readFocus updates a thread that is watched by id. now is the thread if it was read again with the others.
+func (p *picture) readFocus(ctx context.Context, r *round, id string, now *thread.Thread) error {
+	f := p.focused[id]
+	isNew := f == nil
+	if isNew {
+		f = &focus{}
+		p.focused[id] = f
+	}
+	if t, read := r.threads[id]; read {
+		f.thread = t
+	}
+	if isNew || r.all {
+		f.thread = now
+	}
+	if f.thread == nil {
+		*f = focus{}
+		return nil
+	}
+	return f.read(ctx, p, r, isNew || r.all)
 }
 
 // read updates everything that belongs to the thread.
@@ -84,16 +99,11 @@ func (f *focus) read(ctx context.Context, p *picture, r *round, all bool) (err e
 	if f.children, err = family(ctx, p, r, f.children, thread.Filter{ParentThread: f.thread.ID, Limit: MaxChildren}, all, r.parents[f.thread.ID]); err != nil {
 		return err
 	}
-	id := f.thread.Sandbox
-	switch {
-	case id == "":
-		f.box = nil
-	case all, f.box == nil, f.box.ID != id, r.isMarked(Sandbox, id):
-		if f.box, err = readOne(ctx, p, r, Key{Sandbox, id}, p.of.Boxes.Sandbox); err != nil {
-			return err
-		}
+	if err := f.readBox(ctx, p, r, all); err != nil {
+		return err
 	}
-	if id = f.thread.Environment; id == "" {
+	id := f.thread.Environment
+	if id == "" {
 		id = p.house.DefaultEnvironment
 	}
 	switch {
@@ -101,6 +111,18 @@ func (f *focus) read(ctx context.Context, p *picture, r *round, all bool) (err e
 		f.environment = nil
 	case all, f.environment == nil, f.environment.ID != id, r.isMarked(Environment, id):
 		f.environment, err = readOne(ctx, p, r, Key{Environment, id}, p.of.Boxes.Environment)
+	}
+	return err
+}
+
+// readBox updates the thread's sandbox.
+func (f *focus) readBox(ctx context.Context, p *picture, r *round, all bool) (err error) {
+	id := f.thread.Sandbox
+	switch {
+	case id == "":
+		f.box = nil
+	case all, f.box == nil, f.box.ID != id, r.isMarked(Sandbox, id):
+		f.box, err = readOne(ctx, p, r, Key{Sandbox, id}, p.of.Boxes.Sandbox)
 	}
 	return err
 }

@@ -79,17 +79,24 @@ func (p *Pictures) Watch(ctx context.Context, scope db.Scope, want Want) iter.Se
 			case <-w.wake:
 			}
 			changes, err := w.take()
-			for _, c := range changes {
-				if !yield(c, nil) {
-					return
-				}
-			}
-			if err != nil {
-				yield(Change{}, err)
+			if !yieldAll(yield, changes, err) {
 				return
 			}
 		}
 	}
+}
+
+// yieldAll yields changes, and then an error. It reports whether more may follow.
+func yieldAll(yield func(Change, error) bool, changes []Change, err error) bool {
+	for _, c := range changes {
+		if !yield(c, nil) {
+			return false
+		}
+	}
+	if err != nil {
+		yield(Change{}, err)
+	}
+	return err == nil
 }
 
 func stopping() error {

@@ -31,11 +31,7 @@ func (p *picture) run() {
 		}
 		r := p.take()
 		if err := p.read(r); err != nil {
-			p.putBack(r)
-			p.wakeUp()
-			if p.of.ctx.Err() == nil {
-				p.of.Logger.WarnContext(p.of.ctx, "the live view of a house cannot be updated; trying again", "house", p.scope.House, "error", fault.From(err).Detail())
-			}
+			p.failed(r, err)
 			wait.For(p.of.ctx, pause)
 			pause = min(2*pause, maxRetryPause)
 			continue
@@ -43,6 +39,15 @@ func (p *picture) run() {
 		pause = minRetryPause
 		p.publish()
 		wait.For(p.of.ctx, roundEvery)
+	}
+}
+
+// failed makes the next round read what this one could not.
+func (p *picture) failed(r *round, err error) {
+	p.putBack(r)
+	p.wakeUp()
+	if p.of.ctx.Err() == nil {
+		p.of.Logger.WarnContext(p.of.ctx, "the live view of a house cannot be updated; trying again", "house", p.scope.House, "error", fault.From(err).Detail())
 	}
 }
 

@@ -64,20 +64,7 @@ func (p *picture) publish() {
 			}
 			continue
 		}
-		changed := map[Key]any{}
-		var order []Key
-		for _, key := range keys {
-			if had[key] != rows[key] {
-				order = append(order, key)
-				changed[key] = rows[key]
-			}
-		}
-		for key := range had {
-			if _, there := rows[key]; !there {
-				order = append(order, key)
-				changed[key] = nil
-			}
-		}
+		order, changed := changesBetween(had, rows, keys)
 		if len(order) == 0 {
 			continue
 		}
@@ -86,6 +73,24 @@ func (p *picture) publish() {
 		}
 	}
 	p.forget()
+}
+
+// changesBetween returns the rows that changed, in the order of keys, and then the rows that are gone, which are nil.
+func changesBetween(had, rows map[Key]any, keys []Key) (order []Key, changed map[Key]any) {
+	changed = map[Key]any{}
+	for _, key := range keys {
+		if had[key] != rows[key] {
+			order = append(order, key)
+			changed[key] = rows[key]
+		}
+	}
+	for key := range had {
+		if _, there := rows[key]; !there {
+			order = append(order, key)
+			changed[key] = nil
+		}
+	}
+	return order, changed
 }
 
 // behind reports whether the picture lacks what the view wants.
@@ -206,26 +211,37 @@ func (p *picture) content(want Want) (keys []Key, rows map[Key]any, missing stri
 			missing = id
 			continue
 		}
-		add(Key{Thread, id}, f.thread)
-		if f.box != nil {
-			add(Key{Sandbox, f.box.ID}, f.box)
-		}
-		if f.environment != nil {
-			add(Key{Environment, f.environment.ID}, f.environment)
-		}
-		if f.parent != nil {
-			add(Key{Thread, f.parent.ID}, f.parent)
-		}
-		if f.source != nil {
-			add(Key{Thread, f.source.ID}, f.source)
-		}
-		for _, fork := range f.forks {
-			add(Key{Thread, fork.ID}, fork)
-		}
-		for _, child := range f.children {
-			add(Key{Thread, child.ID}, child)
-		}
+		f.rows(add)
 	}
+	p.people(want, add)
+	return slices.Clip(keys), rows, missing
+}
+
+// rows adds the rows of a thread that is watched by id.
+func (f *focus) rows(add func(Key, any)) {
+	add(Key{Thread, f.thread.ID}, f.thread)
+	if f.box != nil {
+		add(Key{Sandbox, f.box.ID}, f.box)
+	}
+	if f.environment != nil {
+		add(Key{Environment, f.environment.ID}, f.environment)
+	}
+	if f.parent != nil {
+		add(Key{Thread, f.parent.ID}, f.parent)
+	}
+	if f.source != nil {
+		add(Key{Thread, f.source.ID}, f.source)
+	}
+	for _, fork := range f.forks {
+		add(Key{Thread, fork.ID}, fork)
+	}
+	for _, child := range f.children {
+		add(Key{Thread, child.ID}, child)
+	}
+}
+
+// people adds the rows of the wanted members, bots and inbox.
+func (p *picture) people(want Want, add func(Key, any)) {
 	if want.Members {
 		for _, m := range p.members {
 			add(Key{Member, m.Agent.ID}, m)
@@ -239,5 +255,4 @@ func (p *picture) content(want Want) (keys []Key, rows map[Key]any, missing stri
 	if at := p.readers[want.Reader]; at != nil {
 		add(Key{Inbox, want.Reader}, at.inbox)
 	}
-	return slices.Clip(keys), rows, missing
 }
