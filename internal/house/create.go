@@ -34,19 +34,7 @@ func (h *Houses) Create(ctx context.Context, owner, name string) (made House, er
 		if err := h.q.InsertMember(ctx, tx, id, owner, Owner); err != nil {
 			return err
 		}
-		env, err := h.environments.CreateEnvironmentTx(ctx, tx, scope, "default", sandbox.Recipe{Driver: sandbox.DefaultDriver})
-		if err != nil {
-			return err
-		}
-		primary, err := h.threads.CreateTx(ctx, tx, scope, thread.Draft{Name: name, Pinned: true})
-		if err != nil {
-			return err
-		}
-		// The house's references are set last, because the referenced rows themselves refer to the house.
-		if err := h.q.SetHousePointers(ctx, tx, &env.ID, &primary.ID, id); err != nil {
-			return err
-		}
-		if _, err := h.log.AppendTx(ctx, tx, primary.Stream(), entry.NewDraft("", "", entry.HouseCreated{HouseID: id, Name: name})); err != nil {
+		if err := h.furnishTx(ctx, tx, scope, name); err != nil {
 			return err
 		}
 		if err := h.bots.CreateDefaultsTx(ctx, tx, scope); err != nil {
@@ -56,6 +44,24 @@ func (h *Houses) Create(ctx context.Context, owner, name string) (made House, er
 		return err
 	})
 	return made, err
+}
+
+// furnishTx gives a new house its default environment and its primary thread.
+func (h *Houses) furnishTx(ctx context.Context, tx pgx.Tx, scope db.Scope, name string) error {
+	env, err := h.environments.CreateEnvironmentTx(ctx, tx, scope, "default", sandbox.Recipe{Driver: sandbox.DefaultDriver})
+	if err != nil {
+		return err
+	}
+	primary, err := h.threads.CreateTx(ctx, tx, scope, thread.Draft{Name: name, Pinned: true})
+	if err != nil {
+		return err
+	}
+	// The house's references are set last, because the referenced rows themselves refer to the house.
+	if err := h.q.SetHousePointers(ctx, tx, &env.ID, &primary.ID, scope.House); err != nil {
+		return err
+	}
+	_, err = h.log.AppendTx(ctx, tx, primary.Stream(), entry.NewDraft("", "", entry.HouseCreated{HouseID: scope.House, Name: name}))
+	return err
 }
 
 // mayCreateTx returns a [fault.Forbidden] or a [fault.Exhausted] if an agent may not create a house. Everyone may

@@ -57,18 +57,9 @@ func (h *Houses) followGroupsTx(ctx context.Context, tx pgx.Tx, scope db.Scope, 
 	if _, err := h.get(ctx, tx, scope.House); err != nil {
 		return err
 	}
-	m, err := h.memberForUpdate(ctx, tx, scope, scope.Agent)
-	if err != nil && fault.CodeOf(err) != fault.NotFound {
+	m, byHand, err := h.byHandTx(ctx, tx, scope)
+	if err != nil {
 		return err
-	}
-	given, err := h.q.GroupRole(ctx, tx, scope.House, scope.Agent)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return err
-	}
-	byHand := m.Role
-	// If the role is no longer the one that the groups gave, an owner has changed it.
-	if err == nil && given.Role == m.Role {
-		byHand = db.Zero(given.ByHand)
 	}
 	role := byHand
 	if rank(wanted) > rank(byHand) {
@@ -84,6 +75,23 @@ func (h *Houses) followGroupsTx(ctx context.Context, tx pgx.Tx, scope db.Scope, 
 		return h.q.DeleteGroupRole(ctx, tx, scope.House, scope.Agent)
 	}
 	return h.q.SetGroupRole(ctx, tx, query.SetGroupRoleParams{HouseID: scope.House, AgentID: scope.Agent, Role: role, ByHand: db.Null(byHand)})
+}
+
+// byHandTx returns the membership of the scope's agent, and the role that it would have without groups.
+func (h *Houses) byHandTx(ctx context.Context, tx pgx.Tx, scope db.Scope) (m Member, byHand string, err error) {
+	m, err = h.memberForUpdate(ctx, tx, scope, scope.Agent)
+	if err != nil && fault.CodeOf(err) != fault.NotFound {
+		return m, "", err
+	}
+	given, err := h.q.GroupRole(ctx, tx, scope.House, scope.Agent)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return m, "", err
+	}
+	// If the role is no longer the one that the groups gave, an owner has changed it.
+	if err == nil && given.Role == m.Role {
+		return m, db.Zero(given.ByHand), nil
+	}
+	return m, m.Role, nil
 }
 
 // changeRoleTx changes the role of the scope's agent, from and to an empty one if they are no member.

@@ -153,29 +153,9 @@ type Change struct {
 
 // Update changes the scope's house and returns it.
 func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed House, err error) {
-	params := query.UpdateHouseParams{ID: scope.House, KeepThreadsDays: c.KeepThreads, KeepArtifactsDays: c.KeepArtifacts, KeepThreadsMb: c.KeepThreadsMB, KeepArtifactsMb: c.KeepArtifactsMB}
-	if c.Name != nil {
-		clean, err := entry.RequiredName("name", *c.Name, MaxName)
-		if err != nil {
-			return House{}, err
-		}
-		params.Name = &clean
-	}
-	if c.Environment != nil {
-		params.SetDefault, params.DefaultEnvironmentID = true, db.Null(*c.Environment)
-	}
-	if c.Limits != nil {
-		if err := c.Limits.validate(h.Maxima); err != nil {
-			return House{}, err
-		}
-		if params.Limits, err = json.Marshal(*c.Limits); err != nil {
-			return House{}, err
-		}
-	}
-	if c.Ask != nil {
-		if params.Ask, err = bot.CleanTools("ask", *c.Ask); err != nil {
-			return House{}, err
-		}
+	params, err := c.params(scope.House, h.Maxima)
+	if err != nil {
+		return House{}, err
 	}
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if c.ETag != "" {
@@ -198,6 +178,33 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed 
 			"use an environment of the same house").Because(err)
 	}
 	return changed, err
+}
+
+// params checks a change, and returns it as the database takes it.
+func (c Change) params(house string, maxima Limits) (params query.UpdateHouseParams, err error) {
+	params = query.UpdateHouseParams{ID: house, KeepThreadsDays: c.KeepThreads, KeepArtifactsDays: c.KeepArtifacts, KeepThreadsMb: c.KeepThreadsMB, KeepArtifactsMb: c.KeepArtifactsMB}
+	if c.Name != nil {
+		clean, err := entry.RequiredName("name", *c.Name, MaxName)
+		if err != nil {
+			return params, err
+		}
+		params.Name = &clean
+	}
+	if c.Environment != nil {
+		params.SetDefault, params.DefaultEnvironmentID = true, db.Null(*c.Environment)
+	}
+	if c.Limits != nil {
+		if err := c.Limits.validate(maxima); err != nil {
+			return params, err
+		}
+		if params.Limits, err = json.Marshal(*c.Limits); err != nil {
+			return params, err
+		}
+	}
+	if c.Ask != nil {
+		params.Ask, err = bot.CleanTools("ask", *c.Ask)
+	}
+	return params, err
 }
 
 // checkVersion locks a house and checks that it has not changed since a version.

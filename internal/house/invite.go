@@ -1,6 +1,7 @@
 package house
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -53,30 +54,14 @@ func (h *Houses) CreateInvite(ctx context.Context, scope db.Scope, role, note st
 	if note, err = entry.Name("note", note, MaxNote); err != nil {
 		return "", Invite{}, err
 	}
-	if role == "" {
-		role = Regular
-	}
-	if lasts == 0 {
-		lasts = InviteLife
-	}
+	role, lasts = cmp.Or(role, Regular), cmp.Or(lasts, InviteLife)
 	if lasts < 0 || lasts > MaxInviteLife {
 		return "", Invite{}, fault.New(fault.Invalid, "expires_in: an invite is valid for 30 days at most", "choose a shorter time")
 	}
 	token = strings.ToLower(rand.Text() + rand.Text())
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
-		// Lock the member: otherwise an owner who is demoted or removed at the same time would leave an invite behind.
-		if is, err := h.q.LockMember(ctx, tx, scope.House, scope.Agent); errors.Is(err, pgx.ErrNoRows) || err == nil && is != Owner {
-			return noOwner()
-		} else if err != nil {
+		if err := h.mayInviteTx(ctx, tx, scope); err != nil {
 			return err
-		}
-		if err := h.q.DeleteEndedInvites(ctx, tx, scope.House); err != nil {
-			return err
-		}
-		if pending, err := h.q.CountPendingInvites(ctx, tx, scope.House); err != nil {
-			return err
-		} else if pending >= MaxPendingInvites {
-			return fault.Newf(fault.Exhausted, "revoke some of them", "the house already has %d pending invites", pending).WithReason(fault.LimitReached)
 		}
 		r, err := h.q.InsertInvite(ctx, tx, query.InsertInviteParams{
 			HouseID: scope.House, Hash: inviteHash(token), Role: role, Note: note, CreatedBy: scope.Agent, Lasts: lasts.Seconds(),
@@ -95,6 +80,24 @@ func (h *Houses) CreateInvite(ctx context.Context, scope db.Scope, role, note st
 		return "", Invite{}, err
 	}
 	return token, made, nil
+}
+
+// mayInviteTx refuses those who are not owners, and too many pending invites.
+func (h *Houses) mayInviteTx(ctx context.Context, tx pgx.Tx, scope db.Scope) error {
+	// Lock the member: otherwise an owner who is demoted or removed at the same time would leave an invite behind.
+	if is, err := h.q.LockMember(ctx, tx, scope.House, scope.Agent); errors.Is(err, pgx.ErrNoRows) || err == nil && is != Owner {
+		return noOwner()
+	} else if err != nil {
+		return err
+	}
+	if err := h.q.DeleteEndedInvites(ctx, tx, scope.House); err != nil {
+		return err
+	}
+	pending, err := h.q.CountPendingInvites(ctx, tx, scope.House)
+	if err == nil && pending >= MaxPendingInvites {
+		err = fault.Newf(fault.Exhausted, "revoke some of them", "the house already has %d pending invites", pending).WithReason(fault.LimitReached)
+	}
+	return err
 }
 
 // Invites returns up to limit pending invites to the scope's house after a cursor, oldest first.

@@ -57,21 +57,26 @@ func (h *Houses) SetRole(ctx context.Context, scope db.Scope, agentID, role, ver
 			return lastOwner()
 		}
 		changed.Role = role
-		if err := h.q.SetMemberRole(ctx, tx, role, scope.House, agentID); err != nil {
-			return err
-		}
-		if was == Owner {
-			if err := h.q.RevokeInvitesOf(ctx, tx, scope.House, agentID); err != nil {
-				return err
-			}
-		}
-		by, err := h.nameOf(ctx, tx, scope.Agent)
-		if err != nil {
-			return err
-		}
-		return h.threads.RecordInHouseTx(ctx, tx, scope, entry.RoleChanged{AgentID: agentID, Name: changed.Agent.Name, From: was, To: role, By: by})
+		return h.setRoleTx(ctx, tx, scope, was, changed)
 	})
 	return changed, err
+}
+
+// setRoleTx gives a member their new role, and records it.
+func (h *Houses) setRoleTx(ctx context.Context, tx pgx.Tx, scope db.Scope, was string, m Member) error {
+	if err := h.q.SetMemberRole(ctx, tx, m.Role, scope.House, m.Agent.ID); err != nil {
+		return err
+	}
+	if was == Owner {
+		if err := h.q.RevokeInvitesOf(ctx, tx, scope.House, m.Agent.ID); err != nil {
+			return err
+		}
+	}
+	by, err := h.nameOf(ctx, tx, scope.Agent)
+	if err != nil {
+		return err
+	}
+	return h.threads.RecordInHouseTx(ctx, tx, scope, entry.RoleChanged{AgentID: m.Agent.ID, Name: m.Agent.Name, From: was, To: m.Role, By: by})
 }
 
 // Remove removes a person or a bot from the scope's house: the scope's own agent, or anyone if that agent is an
@@ -85,23 +90,12 @@ func (h *Houses) Remove(ctx context.Context, scope db.Scope, agentID string, wit
 				return err
 			}
 		}
-		leaves := agentID == scope.Agent
-		owners, err := h.q.LockOwners(ctx, tx, scope.House)
+		m, err := h.removableTx(ctx, tx, scope, agentID)
 		if err != nil {
 			return err
 		}
-		if !leaves && !slices.Contains(owners, scope.Agent) {
-			return noOwner()
-		}
-		m, err := h.memberForUpdate(ctx, tx, scope, agentID)
-		switch {
-		case err != nil:
-			return err
-		case m.Role == Owner && len(owners) == 1:
-			return lastOwner()
-		}
 		removed := entry.MemberRemoved{AgentID: agentID, Name: m.Agent.Name}
-		if !leaves {
+		if agentID != scope.Agent {
 			if removed.By, err = h.nameOf(ctx, tx, scope.Agent); err != nil {
 				return err
 			}
@@ -120,6 +114,22 @@ func (h *Houses) Remove(ctx context.Context, scope db.Scope, agentID string, wit
 		return fault.New(fault.Precondition, "this bot drives threads of the house", "delete these threads first").Because(err)
 	}
 	return err
+}
+
+// removableTx returns a membership that the scope's agent may end.
+func (h *Houses) removableTx(ctx context.Context, tx pgx.Tx, scope db.Scope, agentID string) (Member, error) {
+	owners, err := h.q.LockOwners(ctx, tx, scope.House)
+	if err != nil {
+		return Member{}, err
+	}
+	if agentID != scope.Agent && !slices.Contains(owners, scope.Agent) {
+		return Member{}, noOwner()
+	}
+	m, err := h.memberForUpdate(ctx, tx, scope, agentID)
+	if err == nil && m.Role == Owner && len(owners) == 1 {
+		err = lastOwner()
+	}
+	return m, err
 }
 
 // lockOwners returns the owners of the scope's house and keeps them owners until the transaction ends. Otherwise two
