@@ -22,12 +22,7 @@ func (d *Door) create(w http.ResponseWriter, r request) error {
 		return err
 	}
 	defer lease.Release()
-	options.Content = func(contentType string) ([]entry.Draft, error) {
-		if len(body) == 0 {
-			return nil, nil
-		}
-		return stream.Drafts(contentType, r.agent, body)
-	}
+	options.Content = contentFrom(r.agent, body)
 	s, created, err := d.Log.Create(r.Context(), r.ref, options)
 	if err != nil {
 		return err
@@ -42,6 +37,16 @@ func (d *Door) create(w http.ResponseWriter, r request) error {
 	h.Set("Location", base(r.Request)+r.ref.Name)
 	w.WriteHeader(http.StatusCreated)
 	return nil
+}
+
+// contentFrom returns the function that reads the first content of a stream.
+func contentFrom(author string, body []byte) func(contentType string) ([]entry.Draft, error) {
+	return func(contentType string) ([]entry.Draft, error) {
+		if len(body) == 0 {
+			return nil, nil
+		}
+		return stream.Drafts(contentType, author, body)
+	}
 }
 
 // createOptions returns the options in a request's headers.

@@ -25,18 +25,7 @@ func (d *Door) write(w http.ResponseWriter, r request) error {
 		return err
 	}
 	defer lease.Release()
-	var literal []bool
-	switch {
-	case len(body) > 0:
-		if write.ContentType == "" && !r.thread {
-			return fault.New(fault.Invalid, "the body has no Content-Type", "send the content type of the stream")
-		}
-		if write.Content, literal, err = r.drafts(write.ContentType, body); err == nil && len(write.Content) == 0 {
-			err = fault.New(fault.Invalid, "the body is an empty array", "send at least one message")
-		}
-	case !write.Close:
-		err = fault.New(fault.Invalid, "the body is empty", "send what to append, or "+headerClosed+": true to close the stream")
-	}
+	literal, err := r.fill(&write, body)
 	if err != nil {
 		return d.refusalOf(w, r, write, err)
 	}
@@ -48,6 +37,23 @@ func (d *Door) write(w http.ResponseWriter, r request) error {
 		return err
 	}
 	return answerWrite(w, write, done)
+}
+
+// fill reads the content of a write from the body of a request.
+func (r request) fill(write *stream.Write, body []byte) (literal []bool, err error) {
+	if len(body) == 0 {
+		if !write.Close {
+			err = fault.New(fault.Invalid, "the body is empty", "send what to append, or "+headerClosed+": true to close the stream")
+		}
+		return nil, err
+	}
+	if write.ContentType == "" && !r.thread {
+		return nil, fault.New(fault.Invalid, "the body has no Content-Type", "send the content type of the stream")
+	}
+	if write.Content, literal, err = r.drafts(write.ContentType, body); err == nil && len(write.Content) == 0 {
+		err = fault.New(fault.Invalid, "the body is an empty array", "send at least one message")
+	}
+	return literal, err
 }
 
 // conditions returns the conditions of a write.
@@ -89,12 +95,7 @@ func answerWrite(w http.ResponseWriter, write stream.Write, done stream.Written)
 	switch done.Outcome {
 	case stream.Accepted, stream.Duplicate:
 		setStreamHeaders(h, done.Stream)
-		// With 200 instead of 204, a producer knows that the append was not a duplicate.
-		if done.Outcome == stream.Accepted && write.Producer != nil && len(write.Content) > 0 {
-			w.WriteHeader(http.StatusOK)
-		} else {
-			w.WriteHeader(http.StatusNoContent)
-		}
+		w.WriteHeader(writeStatus(write, done))
 		return nil
 	case stream.Closed:
 		setStreamHeaders(h, done.Stream)
@@ -115,4 +116,13 @@ func answerWrite(w http.ResponseWriter, write stream.Write, done stream.Written)
 		return fault.Newf(fault.Aborted, "send the missing appends first", "append %d of producer %s is expected, not %d", expected, write.Producer.Name, write.Producer.Seq)
 	}
 	return fault.New(fault.Aborted, headerSeq+": an earlier append has this value or a greater one", "read the appended entries, and continue with a greater value")
+}
+
+// writeStatus returns the status of a write that is in the log. By 200 instead of 204, a producer knows that the append
+// was not a duplicate.
+func writeStatus(write stream.Write, done stream.Written) int {
+	if done.Outcome == stream.Accepted && write.Producer != nil && len(write.Content) > 0 {
+		return http.StatusOK
+	}
+	return http.StatusNoContent
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
@@ -70,17 +71,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	withKey := httptest.NewServer(&httputil.ReverseProxy{
-		FlushInterval: -1, // because events must not be delayed
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(server)
-			r.Out.Host = r.In.Host                       // callbacks also come through this proxy
-			if r.Out.Header.Get("Authorization") == "" { // callbacks carry a token
-				r.Out.Header.Set("Authorization", "Bearer "+login.Token)
-			}
-		},
-		ErrorLog: log.New(io.Discard, "", 0), // because it would log each request that a client cancels
-	})
+	withKey := httptest.NewServer(proxyTo(server, login.Token))
 	defer withKey.CloseClientConnections()
 	thread, err := newThread(ctx, login)
 	if err != nil {
@@ -92,6 +83,21 @@ func run(ctx context.Context) error {
 		"CLIENT_THREAD_URL="+login.Host+streams+thread.StreamId,
 		"CLIENT_KEY="+login.Token,
 	)
+}
+
+// proxyTo returns a proxy that adds a key to requests.
+func proxyTo(server *url.URL, key string) http.Handler {
+	return &httputil.ReverseProxy{
+		FlushInterval: -1, // because events must not be delayed
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(server)
+			r.Out.Host = r.In.Host                       // callbacks also come through this proxy
+			if r.Out.Header.Get("Authorization") == "" { // callbacks carry a token
+				r.Out.Header.Set("Authorization", "Bearer "+key)
+			}
+		},
+		ErrorLog: log.New(io.Discard, "", 0), // because it would log each request that a client cancels
+	}
 }
 
 // login is the owner's login, as stored on the server's machine.
