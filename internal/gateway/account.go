@@ -107,26 +107,16 @@ func (g *Gateway) open(ctx context.Context, pass Pass, bot turn.Bot, e model.End
 		if _, err := tx.Exec(ctx, "set local synchronous_commit = off"); err != nil {
 			return err
 		}
-		root, err := queries.RootOfThread(ctx, tx, pass.Thread)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return fault.New(fault.NotFound, "the thread of this run was deleted", "start another one")
-		} else if err != nil {
+		root, err := rootTx(ctx, tx, pass)
+		if err != nil {
 			return err
-		}
-		if root == "" { // a person started the run
-			root = turn.RootOf(pass.Thread, "run-"+strconv.FormatInt(pass.Run, 10))
 		}
 		spender := turn.Spender{House: pass.House, Thread: pass.Thread, Root: root, Run: pass.Run, Bot: bot.Handle, Limits: bot.Limits, Roots: g.Roots}
 		if err := spender.SpentTx(ctx, tx); err != nil {
 			return err
 		}
 		if g.Budget.Bounds(e) {
-			installation, person := g.Budget.Most()
-			lacks, err := queries.MoneyLacks(ctx, tx, micros, installation, person)
-			if err == nil {
-				err = g.Budget.Lacks(lacks)
-			}
-			if err != nil {
+			if err := g.reserveTx(ctx, tx, micros); err != nil {
 				return err
 			}
 		}
@@ -136,6 +126,30 @@ func (g *Gateway) open(ctx context.Context, pass Pass, bot turn.Bot, e model.End
 		return err
 	})
 	return a, err
+}
+
+// rootTx returns the root of a run, which is the run itself if a person started it.
+func rootTx(ctx context.Context, tx pgx.Tx, pass Pass) (string, error) {
+	root, err := queries.RootOfThread(ctx, tx, pass.Thread)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", fault.New(fault.NotFound, "the thread of this run was deleted", "start another one")
+	} else if err != nil {
+		return "", err
+	}
+	if root == "" { // a person started the run
+		root = turn.RootOf(pass.Thread, "run-"+strconv.FormatInt(pass.Run, 10))
+	}
+	return root, nil
+}
+
+// reserveTx refuses a call that may cost more than the operator's money that is left.
+func (g *Gateway) reserveTx(ctx context.Context, tx pgx.Tx, micros int64) error {
+	installation, person := g.Budget.Most()
+	lacks, err := queries.MoneyLacks(ctx, tx, micros, installation, person)
+	if err != nil {
+		return err
+	}
+	return g.Budget.Lacks(lacks)
 }
 
 func (a *account) ref() string { return model.Ref{Endpoint: a.endpoint.Name, Model: a.model}.String() }

@@ -171,6 +171,13 @@ func (g *Gateway) list(w http.ResponseWriter, r *http.Request, pass Pass, at rou
 	}
 	m.Found = m.Found[i : i+1]
 	g.Models.List(r.Context(), pass.House, &m)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	return json.NewEncoder(w).Encode(listed(at.dialect, m.Found[0].Models))
+}
+
+// listed returns a list of models as a dialect has it. Clients of both OpenAI and Anthropic read the same form.
+func listed(dialect model.Dialect, models []string) map[string]any {
 	type item struct {
 		ID     string `json:"id,omitempty"`
 		Name   string `json:"name,omitempty"`
@@ -178,18 +185,15 @@ func (g *Gateway) list(w http.ResponseWriter, r *http.Request, pass Pass, at rou
 		Type   string `json:"type,omitempty"`
 	}
 	items := []item{}
-	for _, id := range m.Found[0].Models {
-		if at.dialect == model.Gemini {
+	for _, id := range models {
+		if dialect == model.Gemini {
 			items = append(items, item{Name: "models/" + id})
-		} else { // a form that the clients of both OpenAI and Anthropic read
+		} else {
 			items = append(items, item{ID: id, Object: "model", Type: "model"})
 		}
 	}
-	answer := map[string]any{"object": "list", "data": items, "has_more": false}
-	if at.dialect == model.Gemini {
-		answer = map[string]any{"models": items}
+	if dialect == model.Gemini {
+		return map[string]any{"models": items}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	return json.NewEncoder(w).Encode(answer)
+	return map[string]any{"object": "list", "data": items, "has_more": false}
 }

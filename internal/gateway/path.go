@@ -49,8 +49,7 @@ func parsePath(r *http.Request) (route, error) {
 	rest := strings.TrimPrefix(r.URL.Path, Prefix)
 	endpoint, path, _ := strings.Cut(rest, "/")
 	version, below, _ := strings.Cut(path, "/")
-	switch version {
-	case "v1", "v1beta":
+	if version == "v1" || version == "v1beta" {
 		path = below
 	}
 	at, known := paths[path]
