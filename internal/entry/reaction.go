@@ -83,12 +83,7 @@ func Emoji(text string) (stored string, ok bool) {
 
 // emojiPart returns the length, in runes, of the emoji without joiners at the beginning of text; 0 if there is none.
 func emojiPart(text []rune) int {
-	at := func(i int) rune {
-		if i < len(text) {
-			return text[i]
-		}
-		return 0
-	}
+	at := func(i int) rune { return runeAt(text, i) }
 	switch first := at(0); {
 	case isRegion(first):
 		if isRegion(at(1)) {
@@ -107,16 +102,30 @@ func emojiPart(text []rune) int {
 	if at(1) == emojiStyle || isSkin(at(1)) {
 		n = 2
 	}
-	if tagged := n; at(tagged) >= tagFirst && at(tagged) <= tagLast {
-		for at(tagged) >= tagFirst && at(tagged) <= tagLast {
-			tagged++
-		}
-		if at(tagged) != tagEnd {
-			return 0
-		}
-		n = tagged + 1
+	return withTags(text, n)
+}
+
+// withTags returns the length of an emoji with the tags that follow its first n runes; 0 if they do not end.
+func withTags(text []rune, n int) int {
+	isTag := func(i int) bool { return runeAt(text, i) >= tagFirst && runeAt(text, i) <= tagLast }
+	if !isTag(n) {
+		return n
 	}
-	return n
+	for isTag(n) {
+		n++
+	}
+	if runeAt(text, n) != tagEnd {
+		return 0
+	}
+	return n + 1
+}
+
+// runeAt returns a rune of text; 0 after its end.
+func runeAt(text []rune, i int) rune {
+	if i < len(text) {
+		return text[i]
+	}
+	return 0
 }
 
 func isRegion(c rune) bool { return c >= 0x1f1e6 && c <= 0x1f1ff }

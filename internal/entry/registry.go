@@ -145,33 +145,21 @@ func checkMarks(p Payload, writer Writer) error {
 	if writer == Server {
 		return nil
 	}
-	turn := false
 	switch p := p.(type) {
 	case Chat:
-		turn = p.Turn != nil
-		switch {
-		case p.Run != nil:
-			return fault.New(fault.Forbidden, "run: only arbe itself writes the result of a run", "leave it out")
-		case p.Via != nil:
-			return fault.New(fault.Forbidden, "via: only arbe itself writes how something was said", "leave it out")
-		case p.Confined:
-			return fault.New(fault.Forbidden, "confined: only arbe itself records the credential of a message", "leave it out")
+		if err := p.checkMarks(); err != nil {
+			return err
 		}
 	case PiAssistant:
-		turn = p.Turn != ""
 		if slices.ContainsFunc(p.Calls(), func(c PiBlock) bool { return c.ArtifactID != "" }) {
 			return fault.New(fault.Forbidden, "content.artifactId: only arbe itself keeps files as artifacts", "leave it out")
 		}
 	case PiToolResult:
-		if turn = p.Turn != ""; p.Details != nil && p.Details.ArtifactID != "" {
+		if p.Details != nil && p.Details.ArtifactID != "" {
 			return fault.New(fault.Forbidden, "details.artifactId: only arbe itself keeps files as artifacts", "leave it out")
 		}
-	case PiCompaction:
-		turn = p.Turn != ""
-	case PermissionAsked:
-		turn = p.TurnID != ""
 	case PermissionAnswered:
-		if turn = p.TurnID != ""; p.Outcome != Withdrawn || p.AnsweredBy != "" || p.Reason != "" {
+		if p.Outcome != Withdrawn || p.AnsweredBy != "" || p.Reason != "" {
 			return fault.New(fault.Forbidden, "outcome: only arbe itself records people's answers", "use "+Withdrawn)
 		}
 	case RunFinished:
@@ -179,10 +167,41 @@ func checkMarks(p Payload, writer Writer) error {
 			return fault.New(fault.Forbidden, "patch_artifact_id: only arbe itself keeps files as artifacts", "give patch_path instead")
 		}
 	}
-	if turn {
+	if ofTurn(p) {
 		return fault.New(fault.Forbidden, "turn: only arbe itself writes the summary of a bot's turn", "leave it out")
 	}
 	return nil
+}
+
+func (c Chat) checkMarks() error {
+	switch {
+	case c.Run != nil:
+		return fault.New(fault.Forbidden, "run: only arbe itself writes the result of a run", "leave it out")
+	case c.Via != nil:
+		return fault.New(fault.Forbidden, "via: only arbe itself writes how something was said", "leave it out")
+	case c.Confined:
+		return fault.New(fault.Forbidden, "confined: only arbe itself records the credential of a message", "leave it out")
+	}
+	return nil
+}
+
+// ofTurn reports whether a payload says that it belongs to a bot's turn.
+func ofTurn(p Payload) bool {
+	switch p := p.(type) {
+	case Chat:
+		return p.Turn != nil
+	case PiAssistant:
+		return p.Turn != ""
+	case PiToolResult:
+		return p.Turn != ""
+	case PiCompaction:
+		return p.Turn != ""
+	case PermissionAsked:
+		return p.TurnID != ""
+	case PermissionAnswered:
+		return p.TurnID != ""
+	}
+	return false
 }
 
 // mistyped names the payload field of the wrong JSON type. The decoder's message would name Go's types.

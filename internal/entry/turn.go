@@ -357,16 +357,7 @@ func validTurn(turn, agent string) error {
 
 // Foot describes the turn in a few words: "worked for 40 s · 3 commands · $0.02".
 func (s TurnSummary) Foot() string {
-	worked := time.Duration(s.DurationMS) * time.Millisecond
-	var parts []string
-	switch {
-	case worked < 10*time.Second:
-		parts = append(parts, fmt.Sprintf("worked for %.1f s", worked.Seconds()))
-	case worked < 2*time.Minute:
-		parts = append(parts, fmt.Sprintf("worked for %.0f s", worked.Seconds()))
-	default:
-		parts = append(parts, fmt.Sprintf("worked for %.0f min", worked.Minutes()))
-	}
+	parts := []string{s.worked()}
 	switch s.Commands {
 	case 0:
 	case 1:
@@ -388,4 +379,16 @@ func (s TurnSummary) Foot() string {
 		parts = append(parts, "cut off at the model's limit")
 	}
 	return strings.Join(parts, " · ")
+}
+
+// worked says how long the bot worked.
+func (s TurnSummary) worked() string {
+	worked := time.Duration(s.DurationMS) * time.Millisecond
+	switch {
+	case worked < 10*time.Second:
+		return fmt.Sprintf("worked for %.1f s", worked.Seconds())
+	case worked < 2*time.Minute:
+		return fmt.Sprintf("worked for %.0f s", worked.Seconds())
+	}
+	return fmt.Sprintf("worked for %.0f min", worked.Minutes())
 }
