@@ -34,23 +34,7 @@ type Options struct {
 // InsertTx queues a job when tx commits, and wakes the servers if it is due. queued is false if its kind is unique and
 // the same job already exists.
 func (j *Jobs) InsertTx(ctx context.Context, tx pgx.Tx, args Args, o Options) (queued bool, err error) {
-	metadata := map[string]any{}
-	if o.Note != nil {
-		text, err := json.Marshal(o.Note)
-		if err == nil {
-			err = json.Unmarshal(text, &metadata)
-		}
-		if err != nil {
-			return false, err
-		}
-	}
-	if o.Machine != "" {
-		metadata["machine"] = o.Machine
-	}
-	if from := trace.Here(db.Traced(ctx, tx)); from != "" {
-		metadata[traceKey] = from
-	}
-	text, err := json.Marshal(metadata)
+	text, err := metadata(ctx, tx, o)
 	if err != nil {
 		return false, err
 	}
@@ -67,6 +51,27 @@ func (j *Jobs) InsertTx(ctx context.Context, tx pgx.Tx, args Args, o Options) (q
 		return true, nil
 	}
 	return true, WakeTx(ctx, tx, k.queue)
+}
+
+// metadata returns what is kept of a job besides its arguments: its note, its machine, and the trace that it belongs to.
+func metadata(ctx context.Context, tx pgx.Tx, o Options) ([]byte, error) {
+	metadata := map[string]any{}
+	if o.Note != nil {
+		text, err := json.Marshal(o.Note)
+		if err == nil {
+			err = json.Unmarshal(text, &metadata)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if o.Machine != "" {
+		metadata["machine"] = o.Machine
+	}
+	if from := trace.Here(db.Traced(ctx, tx)); from != "" {
+		metadata[traceKey] = from
+	}
+	return json.Marshal(metadata)
 }
 
 // Row is a job of some kind, as it was when it was read.

@@ -76,21 +76,9 @@ func (j *Jobs) Stop(ctx context.Context) error {
 }
 
 func (j *Jobs) newClient() (*river.Client[pgx.Tx], error) {
-	periodic := []*river.PeriodicJob{river.NewPeriodicJob(river.PeriodicInterval(j.config.SweepEvery), func() (river.JobArgs, *river.InsertOpts) {
-		return sweepArgs{}, j.kinds[sweepArgs{}.Kind()].options()
-	}, nil)}
-	for _, t := range j.config.Tasks {
-		periodic = append(periodic, j.periodic(t))
-	}
 	driver := riverpgxv5.New(j.db.Pool())
 	pilot := &fairPilot{server: j.Server(), db: j.db, driver: driver, machines: j.config.Machines, machineGone: j.config.MachineGone, shares: map[string]Queue{}}
-	queues := map[string]river.QueueConfig{}
-	for _, q := range append(j.config.Queues, maintenanceQueue) {
-		queues[q.Name] = river.QueueConfig{MaxWorkers: q.Workers, FetchPollInterval: q.Poll}
-		if q.Limits.HouseRunning > 0 {
-			pilot.shares[q.Name] = q
-		}
-	}
+	queues := j.queues(pilot)
 	fair := &fairDriver{driver, pilot}
 	settings := &river.Config{
 		ID:                   j.Server().String(),
@@ -101,7 +89,7 @@ func (j *Jobs) newClient() (*river.Client[pgx.Tx], error) {
 		JobTimeout:           -1,
 		RescueStuckJobsAfter: maxJobTime,
 		Logger:               slog.New(quiet{j.logger.Handler()}),
-		PeriodicJobs:         periodic,
+		PeriodicJobs:         j.periodicJobs(),
 		// Reindexing would fail, because the server's role does not own the indexes.
 		ReindexerIndexNames: []string{},
 	}
@@ -113,6 +101,29 @@ func (j *Jobs) newClient() (*river.Client[pgx.Tx], error) {
 		return nil, errNotFair
 	}
 	return client, err
+}
+
+// periodicJobs returns the sweep and the tasks.
+func (j *Jobs) periodicJobs() []*river.PeriodicJob {
+	periodic := []*river.PeriodicJob{river.NewPeriodicJob(river.PeriodicInterval(j.config.SweepEvery), func() (river.JobArgs, *river.InsertOpts) {
+		return sweepArgs{}, j.kinds[sweepArgs{}.Kind()].options()
+	}, nil)}
+	for _, t := range j.config.Tasks {
+		periodic = append(periodic, j.periodic(t))
+	}
+	return periodic
+}
+
+// queues returns the queues, and gives the fair pilot those in which houses have a share.
+func (j *Jobs) queues(pilot *fairPilot) map[string]river.QueueConfig {
+	queues := map[string]river.QueueConfig{}
+	for _, q := range append(j.config.Queues, maintenanceQueue) {
+		queues[q.Name] = river.QueueConfig{MaxWorkers: q.Workers, FetchPollInterval: q.Poll}
+		if q.Limits.HouseRunning > 0 {
+			pilot.shares[q.Name] = q
+		}
+	}
+	return queues
 }
 
 // quiet passes on only the queue's warnings and errors, because the queue logs every start and stop. A job that is
