@@ -89,17 +89,8 @@ func (l *Log) WriteTx(ctx context.Context, tx pgx.Tx, ref Ref, w Write) (done Wr
 // and shares its commit with other appends. For a log that was written to recently it needs no query first.
 func (l *Log) writePlain(ctx context.Context, ref Ref, w Write) (Written, error) {
 	w.Content = withIDs(w.Content) // so that a repeated attempt writes the same entries
-	if id, contentType, known := l.commit.Recall(ref); known && len(w.Content) > 0 {
-		if s := (Stream{Ref: ref, ID: id, ContentType: contentType}); s.accepts(w) {
-			entries, err := l.commit.Append(ctx, ref, s.ID, w.Content)
-			if err == nil {
-				return s.accepted(entries), nil
-			}
-			if code := fault.CodeOf(err); code != fault.NotFound && !errors.Is(err, commit.ErrMoved) {
-				return Written{}, err
-			}
-			// The log was deleted, or replaced by another of its name: describe it again to find the outcome.
-		}
+	if done, known, err := l.writeKnown(ctx, ref, w); known || err != nil {
+		return done, err
 	}
 	for {
 		s, err := l.Describe(ctx, ref)
@@ -121,6 +112,23 @@ func (l *Log) writePlain(ctx context.Context, ref Ref, w Write) (Written, error)
 		l.use(s)
 		return s.accepted(entries), nil
 	}
+}
+
+// writeKnown writes to a log that was written to recently. known is false if nothing was written.
+func (l *Log) writeKnown(ctx context.Context, ref Ref, w Write) (done Written, known bool, err error) {
+	id, contentType, known := l.commit.Recall(ref)
+	s := Stream{Ref: ref, ID: id, ContentType: contentType}
+	if !known || len(w.Content) == 0 || !s.accepts(w) {
+		return Written{}, false, nil
+	}
+	entries, err := l.commit.Append(ctx, ref, s.ID, w.Content)
+	if err == nil {
+		return s.accepted(entries), true, nil
+	}
+	if fault.CodeOf(err) == fault.NotFound || errors.Is(err, commit.ErrMoved) {
+		return Written{}, false, nil // it was deleted, or replaced by another of its name: describe it again to find the outcome
+	}
+	return Written{}, false, err
 }
 
 // accepts reports whether a write has the content type of the stream.

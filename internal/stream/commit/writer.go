@@ -185,16 +185,7 @@ func (w *writer) fail(parts []part, err error) {
 
 // settle gives each call its result after a batch was committed. It runs the hooks first.
 func (w *writer) settle(parts []part, v batchResult) {
-	appends, entries := 0, 0
-	for _, p := range parts {
-		if slices.Contains(v.busy, p.id) || slices.Contains(v.refused, p.id) {
-			continue
-		}
-		appends += len(p.calls)
-		for _, c := range p.calls {
-			entries += len(c.entries)
-		}
-	}
+	appends, entries := v.written(parts)
 	w.counts.batch(appends, entries) // first, so that a caller that has its result is counted
 	for i, p := range parts {
 		switch {
@@ -217,4 +208,18 @@ func (w *writer) settle(parts []part, v batchResult) {
 		w.queue.resume(p.lane, tail, w.connection, false)
 		w.queue.finish(p.lane, p.calls, nil)
 	}
+}
+
+// written counts the appends and the entries that a batch wrote.
+func (v batchResult) written(parts []part) (appends, entries int) {
+	for _, p := range parts {
+		if slices.Contains(v.busy, p.id) || slices.Contains(v.refused, p.id) {
+			continue
+		}
+		appends += len(p.calls)
+		for _, c := range p.calls {
+			entries += len(c.entries)
+		}
+	}
+	return appends, entries
 }
