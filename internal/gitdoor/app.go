@@ -80,45 +80,54 @@ func (d *Door) newToken(ctx context.Context, g grant, key *rsa.PrivateKey) (toke
 
 // askAPI makes one request to the API of a grant's App.
 func (d *Door) askAPI(ctx context.Context, g grant, claim, method, path string, body, answer any) error {
+	ctx, stop := context.WithTimeout(ctx, apiTimeout)
+	defer stop()
+	ask, err := g.apiRequest(ctx, claim, method, path, body)
+	if err != nil {
+		return err
+	}
+	got, err := d.api.Do(ask)
+	if err != nil {
+		return unreachable(ask.URL.Host, "https", err)
+	}
+	defer got.Body.Close()
+	content, err := io.ReadAll(io.LimitReader(got.Body, mostOfAPI))
+	if err != nil {
+		return unreachable(ask.URL.Host, "https", err)
+	}
+	if got.StatusCode >= 300 {
+		return d.refused(g, ask.URL.Host, method, got, content)
+	}
+	if json.Unmarshal(content, answer) != nil {
+		return notGitHub(g)
+	}
+	return nil
+}
+
+// apiRequest returns a request to the API of the grant's App.
+func (g grant) apiRequest(ctx context.Context, claim, method, path string, body any) (*http.Request, error) {
 	at, err := g.app.api(g.host)
 	if err != nil {
-		return fault.Newf(fault.Precondition, "correct github_api in: arbe env edit", "the API of the GitHub App %s has an address that is not a URL", g.app.ID)
+		return nil, fault.Newf(fault.Precondition, "correct github_api in: arbe env edit", "the API of the GitHub App %s has an address that is not a URL", g.app.ID)
 	}
 	at.Path += path
 	var text io.Reader
 	if body != nil {
 		encoded, err := json.Marshal(body)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		text = bytes.NewReader(encoded)
 	}
-	ctx, stop := context.WithTimeout(ctx, apiTimeout)
-	defer stop()
 	ask, err := http.NewRequestWithContext(ctx, method, at.String(), text)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ask.Header.Set("Authorization", "Bearer "+claim)
 	ask.Header.Set("Accept", "application/vnd.github+json")
 	ask.Header.Set("X-GitHub-Api-Version", "2022-11-28")
 	ask.Header.Set("User-Agent", "arbe") // GitHub refuses requests without one
-	got, err := d.api.Do(ask)
-	if err != nil {
-		return unreachable(at.Host, "https", err)
-	}
-	defer got.Body.Close()
-	content, err := io.ReadAll(io.LimitReader(got.Body, mostOfAPI))
-	if err != nil {
-		return unreachable(at.Host, "https", err)
-	}
-	if got.StatusCode >= 300 {
-		return d.refused(g, at.Host, method, got, content)
-	}
-	if json.Unmarshal(content, answer) != nil {
-		return notGitHub(g)
-	}
-	return nil
+	return ask, nil
 }
 
 // refused is the error for a request that the API does not grant. A GET asks for the installation, a POST for a token.

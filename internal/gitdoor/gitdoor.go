@@ -157,13 +157,27 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment s
 	if c.isKey() && c.App.ID == "" {
 		return d.passSSH(ctx, w, r, host, target, c)
 	}
-	target.Path = strings.Replace(target.Path, "/"+sandbox.GitRoot, "/", 1)
-	target.Scheme, target.Host = "https", host
+	overHTTPS(target, host)
 	answer, err := d.ask(ctx, r, target, c)
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
+	if err := refusalBy(host, answer, c); err != nil {
+		return err
+	}
+	passBack(w, answer)
+	return nil
+}
+
+// overHTTPS makes a target the address of a repository at a host.
+func overHTTPS(target *url.URL, host string) {
+	target.Path = strings.Replace(target.Path, "/"+sandbox.GitRoot, "/", 1)
+	target.Scheme, target.Host = "https", host
+}
+
+// refusalBy explains an answer that git in the sandbox would misunderstand.
+func refusalBy(host string, answer *http.Response, c Credential) error {
 	switch {
 	case answer.StatusCode == http.StatusUnauthorized && c.App.ID != "":
 		return fault.Newf(fault.Forbidden, "try again; if it stays, check the App's installation at GitHub", "%s refuses a token of the GitHub App %s", host, c.App.ID)
@@ -172,6 +186,11 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment s
 	case answer.StatusCode >= 300 && answer.StatusCode < 400:
 		return fault.Newf(fault.Precondition, "use the repository's new address", "%s says that the repository is somewhere else", host)
 	}
+	return nil
+}
+
+// passBack sends a host's answer to git.
+func passBack(w http.ResponseWriter, answer *http.Response) {
 	h := w.Header()
 	for _, name := range passedBack {
 		if value := answer.Header.Get(name); value != "" {
@@ -180,7 +199,6 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment s
 	}
 	w.WriteHeader(answer.StatusCode)
 	_, _ = io.Copy(flushing{w, http.NewResponseController(w)}, answer.Body) // git notices an incomplete answer
-	return nil
 }
 
 // ask asks a host by https, with a credential.
