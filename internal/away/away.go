@@ -80,19 +80,7 @@ func (a *Away) serverOf(ctx context.Context, scope db.Scope, machine string) (jo
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	found := make(chan jobs.Server, len(all))
-	var asking sync.WaitGroup
-	for _, server := range all {
-		if server == a.config.Jobs.Server() {
-			continue
-		}
-		asking.Go(func() {
-			if got, err := a.relay.Ask(ctx, scope, server, call{Op: opFind, Machine: machine}, 0); err == nil && got.Here {
-				found <- server
-			}
-		})
-	}
-	go func() { asking.Wait(); close(found) }()
+	found := a.find(ctx, scope, machine, all)
 	select {
 	case server, ok := <-found:
 		if !ok {
@@ -105,6 +93,24 @@ func (a *Away) serverOf(ctx context.Context, scope db.Scope, machine string) (jo
 	case <-ctx.Done():
 	}
 	return 0, fault.New(fault.Unavailable, "the machine of the sandbox is offline", "try again when its server is back").Because(ctx.Err())
+}
+
+// find asks servers whether they reach a machine. The channel closes after the last answer.
+func (a *Away) find(ctx context.Context, scope db.Scope, machine string, among []jobs.Server) <-chan jobs.Server {
+	found := make(chan jobs.Server, len(among))
+	var asking sync.WaitGroup
+	for _, server := range among {
+		if server == a.config.Jobs.Server() {
+			continue
+		}
+		asking.Go(func() {
+			if got, err := a.relay.Ask(ctx, scope, server, call{Op: opFind, Machine: machine}, 0); err == nil && got.Here {
+				found <- server
+			}
+		})
+	}
+	go func() { asking.Wait(); close(found) }()
+	return found
 }
 
 // serve answers another server.
@@ -129,19 +135,24 @@ func (a *Away) serve(ctx context.Context, scope db.Scope, c call) (r reply, err 
 		}
 		return reply{}, nil
 	case opAsleep:
-		h, err := a.config.Boxes.Handle(ctx, scope, c.Sandbox)
-		if err != nil {
-			return reply{}, err
-		}
-		d, err := h.Dialer()
-		if err == nil {
-			r.Asleep, err = d.Asleep(ctx, h.Ref)
-		}
-		return r, err
+		return a.asleep(ctx, scope, c)
 	case opExec, opDownload, opDial, opWake:
 		return reply{}, a.begin(ctx, scope, key, c)
 	default:
 		return reply{}, fault.New(fault.Precondition, "the server of the sandbox's machine does not know this call", "use servers of the same version")
 	}
 	return reply{}, errLost
+}
+
+// asleep answers whether a sandbox is asleep.
+func (a *Away) asleep(ctx context.Context, scope db.Scope, c call) (r reply, err error) {
+	h, err := a.config.Boxes.Handle(ctx, scope, c.Sandbox)
+	if err != nil {
+		return reply{}, err
+	}
+	d, err := h.Dialer()
+	if err == nil {
+		r.Asleep, err = d.Asleep(ctx, h.Ref)
+	}
+	return r, err
 }

@@ -135,11 +135,7 @@ func (s *session) feed(to sandbox.Conn) {
 func (s *session) pull(ctx context.Context, c call) (r reply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
-	s.update(func() {
-		for i := range s.out {
-			s.out[i].drop(c.At[i])
-		}
-	})
+	s.drop(c)
 	if !s.await(ctx, func() bool { return s.done || len(s.out[0].data)+len(s.out[1].data) > 0 }) {
 		if s.ctx.Err() != nil {
 			return r, errLost
@@ -164,6 +160,15 @@ func (s *session) pull(ctx context.Context, c call) (r reply, err error) {
 	}
 	r.Result, r.Woken = s.result, s.woken
 	return r, err
+}
+
+// drop drops the output that a caller has.
+func (s *session) drop(c call) {
+	s.update(func() {
+		for i := range s.out {
+			s.out[i].drop(c.At[i])
+		}
+	})
 }
 
 // push takes bytes for the program.

@@ -80,14 +80,7 @@ func (a *Away) open(ctx context.Context, scope db.Scope, s *session, c call) err
 	context.AfterFunc(s.ctx, used)
 	switch c.Op {
 	case opExec:
-		cmd := sandbox.Command{Argv: c.Argv, Dir: c.Dir, Env: c.Env, Merged: c.Merged, Timeout: c.Timeout, Stdout: output{s, 0}}
-		if !c.Merged {
-			cmd.Stderr = output{s, 1}
-		}
-		go func() {
-			got, err := h.Exec(s.ctx, cmd)
-			s.update(func() { s.done, s.err, s.result = true, err, &got })
-		}()
+		go s.exec(h, c)
 	case opDownload:
 		file, err := h.Download(s.ctx, c.Path)
 		if err != nil {
@@ -95,19 +88,35 @@ func (a *Away) open(ctx context.Context, scope db.Scope, s *session, c call) err
 		}
 		go s.copy(file)
 	case opDial:
-		d, err := h.Dialer()
-		if err != nil {
-			return err
-		}
-		connecting, stop := context.WithTimeout(ctx, longestWait)
-		defer stop()
-		conn, err := d.Dial(connecting, h.Ref, c.Port)
-		if err != nil {
-			return err
-		}
-		context.AfterFunc(s.ctx, func() { conn.Close() })
-		go s.copy(conn)
-		go s.feed(conn)
+		return s.dial(ctx, h, c)
 	}
+	return nil
+}
+
+// exec runs a command until it ends.
+func (s *session) exec(h sandbox.Handle, c call) {
+	cmd := sandbox.Command{Argv: c.Argv, Dir: c.Dir, Env: c.Env, Merged: c.Merged, Timeout: c.Timeout, Stdout: output{s, 0}}
+	if !c.Merged {
+		cmd.Stderr = output{s, 1}
+	}
+	got, err := h.Exec(s.ctx, cmd)
+	s.update(func() { s.done, s.err, s.result = true, err, &got })
+}
+
+// dial connects to a port, and passes on what both sides send.
+func (s *session) dial(ctx context.Context, h sandbox.Handle, c call) error {
+	d, err := h.Dialer()
+	if err != nil {
+		return err
+	}
+	connecting, stop := context.WithTimeout(ctx, longestWait)
+	defer stop()
+	conn, err := d.Dial(connecting, h.Ref, c.Port)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(s.ctx, func() { conn.Close() })
+	go s.copy(conn)
+	go s.feed(conn)
 	return nil
 }
