@@ -49,15 +49,9 @@ func (p *Ports) Door() http.Handler {
 }
 
 func (p *Ports) serve(w http.ResponseWriter, r *http.Request) error {
-	if _, cookie := auth.Credential(r.Header); cookie {
-		return fault.New(fault.Unauthenticated, "ports are not opened with a cookie", "send an API key as Authorization: Bearer TOKEN")
-	}
-	port, err := parsePort(r.PathValue("port"))
+	port, err := portOf(r)
 	if err != nil {
 		return err
-	}
-	if !websocket.IsWebSocketUpgrade(r) {
-		return fault.New(fault.Invalid, "a port is opened as a WebSocket", "use arbe port, or a client for WebSockets; a proxy in between must pass on Upgrade")
 	}
 	who, err := p.Auth.Request(r.Context(), r.Header)
 	if err != nil {
@@ -82,6 +76,20 @@ func (p *Ports) serve(w http.ResponseWriter, r *http.Request) error {
 	go keepAlive(ctx, socket)
 	_ = arbe.Pass(ctx, &client{arbe.NewPortConn(socket), ctx, socket}, to) // both sides have seen the end
 	return nil
+}
+
+// portOf returns the port that a request asks for.
+func portOf(r *http.Request) (port uint16, err error) {
+	if _, cookie := auth.Credential(r.Header); cookie {
+		return 0, fault.New(fault.Unauthenticated, "ports are not opened with a cookie", "send an API key as Authorization: Bearer TOKEN")
+	}
+	if port, err = parsePort(r.PathValue("port")); err != nil {
+		return 0, err
+	}
+	if !websocket.IsWebSocketUpgrade(r) {
+		return 0, fault.New(fault.Invalid, "a port is opened as a WebSocket", "use arbe port, or a client for WebSockets; a proxy in between must pass on Upgrade")
+	}
+	return port, nil
 }
 
 // client is the connection to a client. If it ends because the client has lost its permission, its last message says

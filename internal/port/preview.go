@@ -74,22 +74,7 @@ func defaultPort(scheme string) string {
 // browser separates it from the house's pages and from other previews. This handler keeps the house's cookies from the
 // program, and the program from setting them.
 func (p *Ports) Preview() http.Handler {
-	proxy := &httputil.ReverseProxy{
-		Rewrite: p.rewrite, ModifyResponse: p.confine, FlushInterval: -1,
-		Transport: &http.Transport{
-			DialContext: p.dialPreview, DisableCompression: true, MaxConnsPerHost: maxOfPreview, MaxIdleConnsPerHost: 8, IdleConnTimeout: 20 * time.Second,
-			ResponseHeaderTimeout: answerWithin, MaxResponseHeaderBytes: 256 << 10,
-		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			err = unanswered(err)
-			link := ""
-			if fault.From(err).Reason() == fault.NoSandbox { // a preview starts nothing
-				link = p.linkTo(visitOf(r.Context()).claims) + "&start=yes"
-			}
-			p.fail(w, r, err, link)
-		},
-		ErrorLog: slog.NewLogLogger(p.Logger.Handler(), slog.LevelDebug),
-	}
+	proxy := p.proxy()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		label, _ := p.Serves(r)
 		if r.URL.Path == openPath {
@@ -114,6 +99,26 @@ func (p *Ports) Preview() http.Handler {
 		clear(w.Header()) // the policies of the server's other doors
 		proxy.ServeHTTP(final{w}, r.WithContext(context.WithValue(ctx, visitKey{}, visit{scope, c, label})))
 	})
+}
+
+// proxy returns the proxy to the programs of previews.
+func (p *Ports) proxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite: p.rewrite, ModifyResponse: p.confine, FlushInterval: -1,
+		Transport: &http.Transport{
+			DialContext: p.dialPreview, DisableCompression: true, MaxConnsPerHost: maxOfPreview, MaxIdleConnsPerHost: 8, IdleConnTimeout: 20 * time.Second,
+			ResponseHeaderTimeout: answerWithin, MaxResponseHeaderBytes: 256 << 10,
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			err = unanswered(err)
+			link := ""
+			if fault.From(err).Reason() == fault.NoSandbox { // a preview starts nothing
+				link = p.linkTo(visitOf(r.Context()).claims) + "&start=yes"
+			}
+			p.fail(w, r, err, link)
+		},
+		ErrorLog: slog.NewLogLogger(p.Logger.Handler(), slog.LevelDebug),
+	}
 }
 
 // final passes on the final response without informational ones (1xx), such as early hints. The proxy would copy the
@@ -249,6 +254,11 @@ func (p *Ports) rewrite(r *httputil.ProxyRequest) {
 		h["User-Agent"] = nil // otherwise the transport names itself
 	}
 	h.Del("X-Real-Ip")
+	keepCookies(h)
+}
+
+// keepCookies removes the house's own cookies.
+func keepCookies(h http.Header) {
 	cookies := h.Values("Cookie")
 	h.Del("Cookie")
 	var kept []string
