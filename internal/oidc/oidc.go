@@ -123,28 +123,17 @@ type Person struct {
 
 // Finish finishes the login of a secret, once. Whatever the provider says that is not signed for this very login is refused.
 func (p *Provider) Finish(ctx context.Context, secret string, a Answer) (Person, error) {
-	agent, expires, ok := p.open(secret)
-	switch {
-	case !ok:
-		return Person{}, again("this browser has not begun this login, or began another one since")
-	case !time.Now().Before(expires):
-		return Person{}, again("this login took longer than ten minutes")
-	case subtle.ConstantTimeCompare([]byte(a.State), []byte(p.derive("state", secret))) != 1:
-		return Person{}, again("this answer of " + p.cfg.Name + " belongs to another login")
-	case a.Issuer != "" && a.Issuer != p.cfg.Issuer:
-		return Person{}, again("this answer comes from another login provider")
+	agent, expires, err := p.begun(secret, a)
+	if err != nil {
+		return Person{}, err
 	}
 	if first, err := p.cfg.UseOnce(ctx, "login/"+a.State, expires); err != nil {
 		return Person{}, err
 	} else if !first {
 		return Person{}, again("this login was already finished")
 	}
-	switch {
-	case a.Error == "access_denied":
-		return Person{}, fault.Newf(fault.Unauthenticated, "log in again, or ask the operator of "+p.cfg.Name+" for access", "%s did not log you in", p.cfg.Name)
-	case a.Error != "" || a.Code == "":
-		p.cfg.Logger.WarnContext(ctx, "the login provider refused a login", "error", a.Error)
-		return Person{}, fault.Newf(fault.Unauthenticated, "try again; if it happens again, the operator finds the reason in the server's log", "%s did not log you in", p.cfg.Name)
+	if err := p.refusal(ctx, a); err != nil {
+		return Person{}, err
 	}
 	select {
 	case p.slots <- struct{}{}:
@@ -162,6 +151,34 @@ func (p *Provider) Finish(ctx context.Context, secret string, a Answer) (Person,
 	return found, nil
 }
 
+// begun returns what a login began with. It refuses an answer that is not for this login.
+func (p *Provider) begun(secret string, a Answer) (agent string, expires time.Time, err error) {
+	agent, expires, ok := p.open(secret)
+	switch {
+	case !ok:
+		err = again("this browser has not begun this login, or began another one since")
+	case !time.Now().Before(expires):
+		err = again("this login took longer than ten minutes")
+	case subtle.ConstantTimeCompare([]byte(a.State), []byte(p.derive("state", secret))) != 1:
+		err = again("this answer of " + p.cfg.Name + " belongs to another login")
+	case a.Issuer != "" && a.Issuer != p.cfg.Issuer:
+		err = again("this answer comes from another login provider")
+	}
+	return agent, expires, err
+}
+
+// refusal explains an answer without a code.
+func (p *Provider) refusal(ctx context.Context, a Answer) error {
+	switch {
+	case a.Error == "access_denied":
+		return fault.Newf(fault.Unauthenticated, "log in again, or ask the operator of "+p.cfg.Name+" for access", "%s did not log you in", p.cfg.Name)
+	case a.Error != "" || a.Code == "":
+		p.cfg.Logger.WarnContext(ctx, "the login provider refused a login", "error", a.Error)
+		return fault.Newf(fault.Unauthenticated, "try again; if it happens again, the operator finds the reason in the server's log", "%s did not log you in", p.cfg.Name)
+	}
+	return nil
+}
+
 // ask exchanges a code for the provider's statement about the person.
 func (p *Provider) ask(ctx context.Context, secret, code string) (Person, error) {
 	d, err := p.describe(ctx)
@@ -169,57 +186,83 @@ func (p *Provider) ask(ctx context.Context, secret, code string) (Person, error)
 		return Person{}, err
 	}
 	ctx = oidc.ClientContext(ctx, p.client)
+	s, err := p.exchange(ctx, d, secret, code)
+	if err != nil {
+		return Person{}, err
+	}
+	groups, grouped := s.claims.groups(s.id, p.cfg.GroupsClaim)
+	grouped = grouped || len(p.cfg.Roles) == 0 // then nobody needs them
+	// Many providers leave these claims to the other endpoint.
+	if (s.claims.Email == "" || !grouped) && d.provider.UserInfoEndpoint() != "" {
+		more, err := p.complete(ctx, d, s)
+		if err != nil {
+			return Person{}, err
+		}
+		if !grouped {
+			groups = more
+		}
+	}
+	if err := p.admits(s.claims); err != nil {
+		return Person{}, err
+	}
+	return Person{Issuer: s.id.Issuer, Subject: s.id.Subject, Email: s.claims.Email, Name: s.claims.Name, Roles: p.roles(groups)}, nil
+}
+
+// statement is what a provider states about a person.
+type statement struct {
+	token  *oauth2.Token
+	id     *oidc.IDToken
+	claims claims
+}
+
+// exchange exchanges a code for a statement that the provider signed for this login.
+func (p *Provider) exchange(ctx context.Context, d *description, secret, code string) (*statement, error) {
 	token, err := p.oauth(d).Exchange(ctx, code, oauth2.VerifierOption(p.derive("verifier", secret)))
 	if err != nil {
-		return Person{}, p.unusable(ctx, "it does not exchange the code", err)
+		return nil, p.unusable(ctx, "it does not exchange the code", err)
 	}
 	raw, _ := token.Extra("id_token").(string)
 	id, err := d.verifier.Verify(ctx, raw)
 	if err != nil {
-		return Person{}, p.unusable(ctx, "its ID token is not valid", err)
+		return nil, p.unusable(ctx, "its ID token is not valid", err)
 	}
-	var c claims
-	if err := id.Claims(&c); err != nil {
-		return Person{}, p.unusable(ctx, "its ID token cannot be read", err)
+	s := &statement{token: token, id: id}
+	if err := id.Claims(&s.claims); err != nil {
+		return nil, p.unusable(ctx, "its ID token cannot be read", err)
 	}
-	switch {
+	switch c := s.claims; {
 	case subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(p.derive("nonce", secret))) != 1:
-		return Person{}, p.unusable(ctx, "its ID token is for another login", nil)
+		return nil, p.unusable(ctx, "its ID token is for another login", nil)
 	case c.Party != "" && c.Party != p.cfg.ClientID, c.Party == "" && len(id.Audience) > 1:
-		return Person{}, p.unusable(ctx, "its ID token is for another program", nil)
+		return nil, p.unusable(ctx, "its ID token is for another program", nil)
 	case id.Subject == "" || len(id.Subject) > 255:
-		return Person{}, p.unusable(ctx, "its ID token names nobody", nil)
+		return nil, p.unusable(ctx, "its ID token names nobody", nil)
 	case id.AccessTokenHash != "":
 		if err := id.VerifyAccessToken(token.AccessToken); err != nil {
-			return Person{}, p.unusable(ctx, "its tokens do not belong together", err)
+			return nil, p.unusable(ctx, "its tokens do not belong together", err)
 		}
 	}
-	groups, grouped := c.groups(id, p.cfg.GroupsClaim)
-	grouped = grouped || len(p.cfg.Roles) == 0 // then nobody needs them
-	// Many providers leave these claims to the other endpoint.
-	if (c.Email == "" || !grouped) && d.provider.UserInfoEndpoint() != "" {
-		info, err := d.provider.UserInfo(ctx, oauth2.StaticTokenSource(token))
-		if err != nil {
-			return Person{}, p.unusable(ctx, "it does not say who the person is", err)
-		}
-		var more claims
-		if err := info.Claims(&more); err != nil || info.Subject != id.Subject {
-			return Person{}, p.unusable(ctx, "it describes somebody else", err)
-		}
-		if c.Email == "" {
-			c.Email, c.Verified = more.Email, more.Verified
-		}
-		if c.Name == "" {
-			c.Name = more.Name
-		}
-		if !grouped {
-			groups, _ = more.groups(info, p.cfg.GroupsClaim)
-		}
+	return s, nil
+}
+
+// complete completes a statement at the endpoint for people, and returns the groups that are known there.
+func (p *Provider) complete(ctx context.Context, d *description, s *statement) (groups []string, err error) {
+	info, err := d.provider.UserInfo(ctx, oauth2.StaticTokenSource(s.token))
+	if err != nil {
+		return nil, p.unusable(ctx, "it does not say who the person is", err)
 	}
-	if err := p.admits(c); err != nil {
-		return Person{}, err
+	var more claims
+	if err := info.Claims(&more); err != nil || info.Subject != s.id.Subject {
+		return nil, p.unusable(ctx, "it describes somebody else", err)
 	}
-	return Person{Issuer: id.Issuer, Subject: id.Subject, Email: c.Email, Name: c.Name, Roles: p.roles(groups)}, nil
+	if s.claims.Email == "" {
+		s.claims.Email, s.claims.Verified = more.Email, more.Verified
+	}
+	if s.claims.Name == "" {
+		s.claims.Name = more.Name
+	}
+	groups, _ = more.groups(info, p.cfg.GroupsClaim)
+	return groups, nil
 }
 
 // admits returns an error if an address may not log in.
@@ -258,22 +301,7 @@ func (p *Provider) describe(ctx context.Context) (*description, error) {
 	if known != nil && fresh {
 		return known, nil
 	}
-	result := p.asked.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(oidc.ClientContext(context.WithoutCancel(ctx), p.client), patience)
-		defer cancel()
-		provider, err := oidc.NewProvider(ctx, p.cfg.Issuer)
-		if err != nil {
-			return nil, err
-		}
-		d, err := p.describedBy(provider)
-		if err != nil {
-			return nil, err
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.known, p.since = d, time.Now()
-		return d, nil
-	})
+	result := p.asked.DoChan("", func() (any, error) { return p.discover(ctx) })
 	select {
 	case r := <-result:
 		if r.Err == nil {
@@ -287,6 +315,24 @@ func (p *Provider) describe(ctx context.Context) (*description, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// discover asks the provider for its description, and keeps it.
+func (p *Provider) discover(ctx context.Context) (*description, error) {
+	ctx, cancel := context.WithTimeout(oidc.ClientContext(context.WithoutCancel(ctx), p.client), patience)
+	defer cancel()
+	provider, err := oidc.NewProvider(ctx, p.cfg.Issuer)
+	if err != nil {
+		return nil, err
+	}
+	d, err := p.describedBy(provider)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.known, p.since = d, time.Now()
+	return d, nil
 }
 
 // describedBy checks and completes a description.
