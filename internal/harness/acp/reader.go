@@ -136,18 +136,7 @@ func (r *reader) answered(method string, m message) []harness.Event {
 	}
 	switch method {
 	case "initialize":
-		var result struct {
-			Version int `json:"protocolVersion"`
-		}
-		if json.Unmarshal(m.Result, &result) != nil || result.Version != version {
-			return r.fail(fmt.Sprintf("the agent speaks version %d of the protocol, and this is version %d", result.Version, version))
-		}
-		params := object{"cwd": r.job.Dir, "mcpServers": []any{}}
-		if r.session == "" {
-			return inputs(r.call("session/new", params))
-		}
-		params["sessionId"] = r.session
-		return inputs(r.call("session/load", params))
+		return r.initialized(m)
 	case "session/new":
 		var result struct {
 			Session string `json:"sessionId"`
@@ -163,6 +152,22 @@ func (r *reader) answered(method string, m message) []harness.Event {
 		}
 	}
 	return r.ready()
+}
+
+// initialized begins or loads the session.
+func (r *reader) initialized(m message) []harness.Event {
+	var result struct {
+		Version int `json:"protocolVersion"`
+	}
+	if json.Unmarshal(m.Result, &result) != nil || result.Version != version {
+		return r.fail(fmt.Sprintf("the agent speaks version %d of the protocol, and this is version %d", result.Version, version))
+	}
+	params := object{"cwd": r.job.Dir, "mcpServers": []any{}}
+	if r.session == "" {
+		return inputs(r.call("session/new", params))
+	}
+	params["sessionId"] = r.session
+	return inputs(r.call("session/load", params))
 }
 
 // settled is a method that agents answer without any effect. An agent that repeats a conversation, and waits until each part
@@ -235,18 +240,8 @@ func (r *reader) update(params json.RawMessage) []harness.Event {
 
 // say adds to the current answer. Text of another message begins another answer.
 func (r *reader) say(kind string, u update) []harness.Event {
-	var c content
-	if json.Unmarshal(u.Content, &c) != nil {
-		return nil
-	}
-	words := c.plain()
-	if kind == entry.PiThinkingBlock && r.profile.headsThoughts {
-		words = strings.TrimPrefix(words, "****\n")
-		if n := len(r.now); n > 0 && r.now[n-1].Type == kind {
-			words = "\n\n" + words
-		}
-	}
-	if words = r.room.Piece(words); words == "" {
+	words := r.words(kind, u)
+	if words == "" {
 		return nil
 	}
 	events := r.resultsOfDenied()
@@ -270,6 +265,22 @@ func (r *reader) say(kind string, u update) []harness.Event {
 		piece.Kind = "thinking"
 	}
 	return append(events, harness.Event{Chunk: &piece})
+}
+
+// words returns the text of an update, as far as there is room.
+func (r *reader) words(kind string, u update) string {
+	var c content
+	if json.Unmarshal(u.Content, &c) != nil {
+		return ""
+	}
+	words := c.plain()
+	if kind == entry.PiThinkingBlock && r.profile.headsThoughts {
+		words = strings.TrimPrefix(words, "****\n")
+		if n := len(r.now); n > 0 && r.now[n-1].Type == kind {
+			words = "\n\n" + words
+		}
+	}
+	return r.room.Piece(words)
 }
 
 // take returns the pending text as an answer.

@@ -49,12 +49,7 @@ func (r *reader) Line(text []byte, cut int64) []harness.Event {
 	case "assistant":
 		return r.assistant(l.Message)
 	case "user":
-		if l.Replay {
-			r.waiting = max(r.waiting-1, 0)
-			r.tally.Fresh()
-			return nil
-		}
-		return r.results(l.Message)
+		return r.user(l)
 	case "control_request":
 		return r.ask(l.RequestID, l.Request)
 	case "control_cancel_request":
@@ -63,6 +58,16 @@ func (r *reader) Line(text []byte, cut int64) []harness.Event {
 		return r.end(l)
 	}
 	return nil
+}
+
+// user reads a user's message: one of ours that Claude Code repeats, or results.
+func (r *reader) user(l line) []harness.Event {
+	if l.Replay {
+		r.waiting = max(r.waiting-1, 0)
+		r.tally.Fresh()
+		return nil
+	}
+	return r.results(l.Message)
 }
 
 func (r *reader) system(l line) []harness.Event {
@@ -129,20 +134,25 @@ func (r *reader) event(e event) []harness.Event {
 			return []harness.Event{{Chunk: &entry.PiChunk{Kind: "call_start", Block: e.Index, CallID: e.Block.ID, Name: e.Block.Name}}}
 		}
 	case "content_block_delta":
-		c := entry.PiChunk{Block: e.Index}
-		switch e.Delta.Type {
-		case "text_delta":
-			c.Kind, c.Text = "text", e.Delta.Text
-		case "thinking_delta":
-			c.Kind, c.Text = "thinking", e.Delta.Thinking
-		case "input_json_delta":
-			c.Kind, c.Text, c.CallID = "call_args", e.Delta.JSON, r.call[e.Index]
-		default:
-			return nil
-		}
-		return []harness.Event{{Chunk: &c}}
+		return r.delta(e)
 	}
 	return nil
+}
+
+// delta reads a piece of a block.
+func (r *reader) delta(e event) []harness.Event {
+	c := entry.PiChunk{Block: e.Index}
+	switch e.Delta.Type {
+	case "text_delta":
+		c.Kind, c.Text = "text", e.Delta.Text
+	case "thinking_delta":
+		c.Kind, c.Text = "thinking", e.Delta.Thinking
+	case "input_json_delta":
+		c.Kind, c.Text, c.CallID = "call_args", e.Delta.JSON, r.call[e.Index]
+	default:
+		return nil
+	}
+	return []harness.Event{{Chunk: &c}}
 }
 
 // count takes the latest token counts of the answer.

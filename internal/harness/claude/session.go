@@ -59,21 +59,25 @@ func merged(messages []entry.PiMessage) (out []object) {
 		case entry.PiUser:
 			add("user", []object{{"type": "text", "text": p.Text()}})
 		case entry.PiAssistant:
-			var content []object
-			if text := p.Text(); text != "" {
-				content = append(content, object{"type": "text", "text": text})
-			}
-			for _, c := range p.Calls() {
-				arguments := c.Arguments
-				if !json.Valid(arguments) || !bytes.HasPrefix(bytes.TrimSpace(arguments), []byte("{")) {
-					arguments = json.RawMessage("{}")
-				}
-				content = append(content, object{"type": "tool_use", "id": harness.CallID(c.ID), "name": harness.ToolName(c.Name), "input": arguments})
-			}
-			add("assistant", content)
+			add("assistant", answerContent(p))
 		case entry.PiToolResult:
 			add("user", []object{{"type": "tool_result", "tool_use_id": harness.CallID(p.ToolCallID), "content": p.Text(), "is_error": p.IsError}})
 		}
 	}
 	return out
+}
+
+// answerContent returns the text and the calls of an answer.
+func answerContent(p entry.PiAssistant) (content []object) {
+	if text := p.Text(); text != "" {
+		content = append(content, object{"type": "text", "text": text})
+	}
+	for _, c := range p.Calls() {
+		arguments := c.Arguments
+		if !json.Valid(arguments) || !bytes.HasPrefix(bytes.TrimSpace(arguments), []byte("{")) {
+			arguments = json.RawMessage("{}")
+		}
+		content = append(content, object{"type": "tool_use", "id": harness.CallID(c.ID), "name": harness.ToolName(c.Name), "input": arguments})
+	}
+	return content
 }

@@ -203,11 +203,7 @@ func (r *reader) fail(why string) []harness.Event {
 func (r *reader) notified(method string, p params) []harness.Event {
 	switch method {
 	case "turn/started":
-		events := []harness.Event{{Session: r.thread}} // it is in a file now
-		if r.method == "turn/start" && r.turn == "" && !r.done {
-			events = append(events, r.turned(p.Turn.ID)...) // before the answer to our request
-		}
-		return events
+		return r.started(p)
 	case "turn/completed":
 		return r.ended(p.Turn)
 	case "thread/tokenUsage/updated":
@@ -232,6 +228,15 @@ func (r *reader) notified(method string, p params) []harness.Event {
 		return r.say(entry.PiThinkingBlock, p.ItemID, p.Delta)
 	}
 	return nil
+}
+
+// started reads the beginning of a turn.
+func (r *reader) started(p params) []harness.Event {
+	events := []harness.Event{{Session: r.thread}} // it is in a file now
+	if r.method == "turn/start" && r.turn == "" && !r.done {
+		events = append(events, r.turned(p.Turn.ID)...) // before the answer to our request
+	}
+	return events
 }
 
 // again reads that Codex asks its model again. What the model has written so far stays.

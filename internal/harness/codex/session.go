@@ -15,26 +15,13 @@ import (
 func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.File, string, error) {
 	sum := sha256.New()
 	var lines []object
-	add := func(payload object) { lines = append(lines, payload) }
 	for _, m := range messages {
 		text, err := json.Marshal(m)
 		if err != nil {
 			return nil, "", err
 		}
 		sum.Write(text)
-		switch p := m.(type) {
-		case entry.PiUser:
-			add(object{"type": "message", "role": "user", "content": []object{{"type": "input_text", "text": p.Text()}}})
-		case entry.PiAssistant:
-			if text := p.Text(); text != "" {
-				add(object{"type": "message", "role": "assistant", "content": []object{{"type": "output_text", "text": text}}})
-			}
-			for _, c := range p.Calls() {
-				add(object{"type": "function_call", "name": harness.ToolName(c.Name), "arguments": string(c.Arguments), "call_id": harness.CallID(c.ID)})
-			}
-		case entry.PiToolResult:
-			add(object{"type": "function_call_output", "call_id": harness.CallID(p.ToolCallID), "output": p.Text()})
-		}
+		lines = append(lines, items(m)...)
 	}
 	// Each conversation gets a new id, so that no earlier file is continued.
 	h := sum.Sum(nil)
@@ -52,4 +39,22 @@ func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.F
 		}
 	}
 	return []harness.File{{Path: "codex/sessions/rollout-1970-01-01T00-00-00-" + id + ".jsonl", Content: out.Bytes()}}, id, err
+}
+
+// items returns a message as Codex sends it to the model.
+func items(m entry.PiMessage) (list []object) {
+	switch p := m.(type) {
+	case entry.PiUser:
+		list = []object{{"type": "message", "role": "user", "content": []object{{"type": "input_text", "text": p.Text()}}}}
+	case entry.PiAssistant:
+		if text := p.Text(); text != "" {
+			list = append(list, object{"type": "message", "role": "assistant", "content": []object{{"type": "output_text", "text": text}}})
+		}
+		for _, c := range p.Calls() {
+			list = append(list, object{"type": "function_call", "name": harness.ToolName(c.Name), "arguments": string(c.Arguments), "call_id": harness.CallID(c.ID)})
+		}
+	case entry.PiToolResult:
+		list = []object{{"type": "function_call_output", "call_id": harness.CallID(p.ToolCallID), "output": p.Text()}}
+	}
+	return list
 }

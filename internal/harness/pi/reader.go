@@ -152,25 +152,7 @@ func (r *reader) message(text json.RawMessage) []harness.Event {
 	}
 	switch head.Role {
 	case "assistant":
-		var a entry.PiAssistant
-		if json.Unmarshal(text, &a) != nil {
-			r.failed = "pi wrote an answer that arbe cannot read"
-			return nil
-		}
-		a.Harness, a.Turn = name, ""
-		a.Provider = r.job.Model.Provider
-		if a.StopReason == "" {
-			a.StopReason = entry.PiStopped
-		}
-		if c := a.Usage.Cost; c != nil && c.Total == 0 {
-			a.Usage.Cost = nil // pi has no prices for models that it does not know
-		}
-		r.tally.Add(a)
-		if r.held = nil; a.StopReason == entry.PiError && len(a.Content) == 0 {
-			r.held = &a
-			return nil
-		}
-		return []harness.Event{{Message: a}}
+		return r.answer(text)
 	case "toolResult":
 		var t entry.PiToolResult
 		if json.Unmarshal(text, &t) != nil || t.ToolCallID == "" {
@@ -182,6 +164,29 @@ func (r *reader) message(text json.RawMessage) []harness.Event {
 		r.tally.Fresh()
 	}
 	return nil
+}
+
+// answer reads an answer of the model.
+func (r *reader) answer(text json.RawMessage) []harness.Event {
+	var a entry.PiAssistant
+	if json.Unmarshal(text, &a) != nil {
+		r.failed = "pi wrote an answer that arbe cannot read"
+		return nil
+	}
+	a.Harness, a.Turn = name, ""
+	a.Provider = r.job.Model.Provider
+	if a.StopReason == "" {
+		a.StopReason = entry.PiStopped
+	}
+	if c := a.Usage.Cost; c != nil && c.Total == 0 {
+		a.Usage.Cost = nil // pi has no prices for models that it does not know
+	}
+	r.tally.Add(a)
+	if r.held = nil; a.StopReason == entry.PiError && len(a.Content) == 0 {
+		r.held = &a
+		return nil
+	}
+	return []harness.Event{{Message: a}}
 }
 
 // chunkKinds maps pi's names for chunks to kinds.
