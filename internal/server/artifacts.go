@@ -51,12 +51,15 @@ func (s *Server) blobStore(ctx context.Context, dir *directory, database *db.DB)
 	if err != nil {
 		return nil, err
 	}
-	go func() { // an unreachable store must not keep the server from its other work
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-		defer cancel()
-		if err := store.Check(ctx); err != nil {
-			s.logger.WarnContext(ctx, "artifacts cannot be stored now", "blob_store", set, "error", fault.From(err).Detail())
-		}
-	}()
+	go s.checkStore(context.WithoutCancel(ctx), store, set)
 	return store, nil
+}
+
+// checkStore warns if a store cannot be reached, which must not keep the server from its other work.
+func (s *Server) checkStore(ctx context.Context, store *blob.S3, set string) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := store.Check(ctx); err != nil {
+		s.logger.WarnContext(ctx, "artifacts cannot be stored now", "blob_store", set, "error", fault.From(err).Detail())
+	}
 }

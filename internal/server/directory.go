@@ -41,7 +41,6 @@ func openDirectory(path string) (*directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	unusable := fault.Newf(fault.Precondition, "make it writable, or set ARBE_DATA_DIR to another one", "the data directory %s cannot be used", path)
 	d := &directory{path: path}
 	for p := path; p != filepath.Dir(p); p = filepath.Dir(p) {
 		if _, err := os.Lstat(p); !errors.Is(err, fs.ErrNotExist) {
@@ -49,12 +48,28 @@ func openDirectory(path string) (*directory, error) {
 		}
 		d.made = append(d.made, p)
 	}
+	if err := d.acquire(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(d.lock.Truncate(0), writeAt(d.lock, fmt.Sprintln(os.Getpid()))); err != nil {
+		d.close()
+		return nil, d.unusable(err)
+	}
+	return d, nil
+}
+
+func (d *directory) unusable(err error) error {
+	return fault.Newf(fault.Precondition, "make it writable, or set ARBE_DATA_DIR to another one", "the data directory %s cannot be used", d.path).Because(err)
+}
+
+// acquire takes the directory's lock.
+func (d *directory) acquire() (err error) {
 	// Retry if another start removes the lock together with its directory in the meantime; see close. A lock on the removed
 	// file would not keep out a third start.
 	for locked := false; !locked; {
-		if err := os.MkdirAll(path, 0o700); err != nil {
+		if err := os.MkdirAll(d.path, 0o700); err != nil {
 			d.removeMade()
-			return nil, unusable.Because(err)
+			return d.unusable(err)
 		}
 		d.lock, err = os.OpenFile(d.join(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -62,23 +77,19 @@ func openDirectory(path string) (*directory, error) {
 		}
 		if err != nil {
 			d.removeMade()
-			return nil, unusable.Because(err)
+			return d.unusable(err)
 		}
 		if err := takeLock(d.lock); err != nil {
 			holder, _ := os.ReadFile(d.lock.Name())
 			d.lock.Close()
-			return nil, fault.Newf(fault.Precondition, "use that one, stop it first, or set ARBE_DATA_DIR to another directory",
-				"an arbe server is already running on the data directory %s (process %s)", path, strings.TrimSpace(string(holder))).Because(err)
+			return fault.Newf(fault.Precondition, "use that one, stop it first, or set ARBE_DATA_DIR to another directory",
+				"an arbe server is already running on the data directory %s (process %s)", d.path, strings.TrimSpace(string(holder))).Because(err)
 		}
 		if locked = d.isCurrent(); !locked {
 			d.lock.Close()
 		}
 	}
-	if err := errors.Join(d.lock.Truncate(0), writeAt(d.lock, fmt.Sprintln(os.Getpid()))); err != nil {
-		d.close()
-		return nil, unusable.Because(err)
-	}
-	return d, nil
+	return nil
 }
 
 // isCurrent reports whether the locked file is still the one at the lock's path.

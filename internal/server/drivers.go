@@ -82,27 +82,30 @@ func (d *driverStarts) keepTrying(boxes *sandbox.Resolver) {
 		work.Wait()
 		return d.server.stopDriver(stop, driver)
 	})
-	work.Go(func() {
-		for pause := driverPause; driver == nil; pause = min(2*pause, longestDriverPause) {
-			if !d.wait(ctx, pause) {
-				return
-			}
-			started, err := d.start(ctx)
-			if ctx.Err() != nil && err != nil {
-				return
-			}
-			if err != nil {
-				d.report(ctx, err)
-				boxes.DriverStarted(ctx, d.name, nil, err)
-				continue
-			}
-			driver = started
-			boxes.DriverStarted(ctx, d.name, driver, nil)
-			d.server.health.restore(d.name)
-			d.server.health.watch(driver)
-			d.server.logger.InfoContext(ctx, "sandboxes of this kind can be used now", "driver", d.name)
+	work.Go(func() { driver = d.retry(ctx, boxes) })
+}
+
+// retry retries a failed start, and returns the driver; nil if the server stops first.
+func (d *driverStarts) retry(ctx context.Context, boxes *sandbox.Resolver) sandbox.Driver {
+	for pause := driverPause; ; pause = min(2*pause, longestDriverPause) {
+		if !d.wait(ctx, pause) {
+			return nil
 		}
-	})
+		driver, err := d.start(ctx)
+		if ctx.Err() != nil && err != nil {
+			return nil
+		}
+		if err != nil {
+			d.report(ctx, err)
+			boxes.DriverStarted(ctx, d.name, nil, err)
+			continue
+		}
+		boxes.DriverStarted(ctx, d.name, driver, nil)
+		d.server.health.restore(d.name)
+		d.server.health.watch(driver)
+		d.server.logger.InfoContext(ctx, "sandboxes of this kind can be used now", "driver", d.name)
+		return driver
+	}
 }
 
 // wait waits for the pause, or until somebody wants the driver, but at least wantedPause. It reports whether to continue.

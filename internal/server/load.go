@@ -30,16 +30,7 @@ func Load(flags map[string]string, getenv func(string) string) (Config, Origins,
 	var c Config
 	origins := Origins{}
 	read := func(s Setting, file map[string]string) error {
-		v := Value{s.Default, "default"}
-		if text, ok := file[s.Name]; ok {
-			v = Value{text, "file"}
-		}
-		if text := getenv(s.Env); text != "" {
-			v = Value{text, "env"}
-		}
-		if text, ok := flags[s.Name]; ok {
-			v = Value{text, "flag"}
-		}
+		v := valueOf(s, flags, getenv, file)
 		origins[s.Name] = v
 		return s.Set(&c, v.Value)
 	}
@@ -59,6 +50,21 @@ func Load(flags map[string]string, getenv func(string) string) (Config, Origins,
 		}
 	}
 	return c, origins, nil
+}
+
+// valueOf returns the value of a setting, and where it comes from.
+func valueOf(s Setting, flags map[string]string, getenv func(string) string, file map[string]string) Value {
+	v := Value{s.Default, "default"}
+	if text, ok := file[s.Name]; ok {
+		v = Value{text, "file"}
+	}
+	if text := getenv(s.Env); text != "" {
+		v = Value{text, "env"}
+	}
+	if text, ok := flags[s.Name]; ok {
+		v = Value{text, "flag"}
+	}
+	return v
 }
 
 // readFile reads a configuration file. A missing file sets nothing.

@@ -150,13 +150,7 @@ func (p *starting) openArtifacts(ctx context.Context) (err error) {
 
 func (p *starting) startSandboxes(ctx context.Context) error {
 	maxima := p.cfg.maxima()
-	starts := []*driverStarts{p.driverStarts(localDriver, func(ctx context.Context) (sandbox.Driver, error) {
-		return p.startLocal(ctx, p.dir, maxima)
-	})}
-	for _, provider := range providers {
-		starts = append(starts, p.driverStarts(provider.name, func(context.Context) (sandbox.Driver, error) { return p.relaying(provider.open(&p.cfg)) }))
-		starts[len(starts)-1].rented = true
-	}
+	starts := p.allDrivers(maxima)
 	unavailable := map[string]error{}
 	p.drivers = map[string]sandbox.Driver{}
 	for _, d := range starts {
@@ -181,6 +175,18 @@ func (p *starting) startSandboxes(ctx context.Context) error {
 		d.keepTrying(p.boxes)
 	}
 	return nil
+}
+
+// allDrivers returns the starts of all drivers.
+func (p *starting) allDrivers(maxima sandbox.Maxima) []*driverStarts {
+	starts := []*driverStarts{p.driverStarts(localDriver, func(ctx context.Context) (sandbox.Driver, error) {
+		return p.startLocal(ctx, p.dir, maxima)
+	})}
+	for _, provider := range providers {
+		starts = append(starts, p.driverStarts(provider.name, func(context.Context) (sandbox.Driver, error) { return p.relaying(provider.open(&p.cfg)) }))
+		starts[len(starts)-1].rented = true
+	}
+	return starts
 }
 
 func (p *starting) openHouses(ctx context.Context) (err error) {
