@@ -55,21 +55,8 @@ func StillAllowed(ctx context.Context, at time.Time) error {
 	if !ok {
 		return nil
 	}
-	for {
-		received, moved := w.auth.facts.received(at)
-		if received {
-			break
-		}
-		if moved == nil { // the database is asked
-			w.auth.rechecker.schedule(w)
-			break
-		}
-		w.auth.prove()
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return cmp.Or(Refused(ctx), ctx.Err())
-		}
+	if err := w.received(ctx, at); err != nil {
+		return err
 	}
 	for doubt := w.auth.rechecker.doubt(w); doubt != nil; doubt = w.auth.rechecker.doubt(w) {
 		select {
@@ -82,6 +69,26 @@ func StillAllowed(ctx context.Context, at time.Time) error {
 		return cmp.Or(Refused(ctx), ctx.Err())
 	}
 	return nil
+}
+
+// received waits until every change of permissions before a time has arrived, or schedules a check of the watch.
+func (w *watch) received(ctx context.Context, at time.Time) error {
+	for {
+		received, moved := w.auth.facts.received(at)
+		if received {
+			return nil
+		}
+		if moved == nil { // the database is asked
+			w.auth.rechecker.schedule(w)
+			return nil
+		}
+		w.auth.prove()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return cmp.Or(Refused(ctx), ctx.Err())
+		}
+	}
 }
 
 // prove requests a proof, soon, that all earlier changes were received.

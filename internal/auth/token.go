@@ -31,16 +31,12 @@ type ThreadToken struct {
 // bot drives it, otherwise while it is open. The agent must be the scope's agent or a bot of the house. If the thread
 // does not run, the error is a [fault.Precondition].
 func (a *Auth) CreateThreadToken(ctx context.Context, scope db.Scope, thread, agent string, scopes []string) (ThreadToken, error) {
-	if len(scopes) == 0 {
-		scopes = Scopes
+	scopes, err := cleanScopes(scopes)
+	if err != nil {
+		return ThreadToken{}, err
 	}
-	for _, s := range scopes {
-		if !slices.Contains(Scopes, s) {
-			return ThreadToken{}, fault.Newf(fault.Invalid, "use "+strings.Join(Scopes, " or ")+", or both", "scopes: there is no scope %.40q", s)
-		}
-	}
-	c := claims{House: scope.House, Thread: thread, Scopes: slices.Compact(slices.Sorted(slices.Values(scopes)))}
-	err := a.db.In(ctx, scope, func(tx pgx.Tx) error {
+	c := claims{House: scope.House, Thread: thread, Scopes: scopes}
+	err = a.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if err := a.checkHolder(ctx, tx, scope, agent); err != nil {
 			return err
 		}
@@ -64,6 +60,19 @@ func (a *Auth) CreateThreadToken(ctx context.Context, scope db.Scope, thread, ag
 	}
 	c.Subject = agent
 	return a.sign(ctx, c)
+}
+
+// cleanScopes checks scopes, and returns them in their order. None means all.
+func cleanScopes(scopes []string) ([]string, error) {
+	if len(scopes) == 0 {
+		scopes = Scopes
+	}
+	for _, s := range scopes {
+		if !slices.Contains(Scopes, s) {
+			return nil, fault.Newf(fault.Invalid, "use "+strings.Join(Scopes, " or ")+", or both", "scopes: there is no scope %.40q", s)
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(scopes))), nil
 }
 
 // CreateRunToken creates the token with which the runner of a run reads and appends to the log of its thread and calls
