@@ -48,11 +48,9 @@ func OpenS3(address string) (*S3, error) {
 			return nil, wrong
 		}
 	}
-	endpoint := &url.URL{Scheme: "https", Host: "s3.amazonaws.com"}
-	if text := query.Get("endpoint"); text != "" {
-		if endpoint, err = url.Parse(text); err != nil || endpoint.Host == "" || endpoint.Scheme != "http" && endpoint.Scheme != "https" {
-			return nil, wrong.Because(err)
-		}
+	endpoint, err := endpointOf(query.Get("endpoint"))
+	if endpoint == nil {
+		return nil, wrong.Because(err)
 	}
 	client, err := minio.New(endpoint.Host, &minio.Options{
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
@@ -65,11 +63,27 @@ func OpenS3(address string) (*S3, error) {
 	if err != nil {
 		return nil, wrong.Because(err)
 	}
-	prefix := strings.Trim(u.Path, "/")
-	if prefix != "" {
-		prefix += "/"
+	return &S3{minio.Core{Client: client}, u.Host, prefixOf(u.Path)}, nil
+}
+
+func prefixOf(path string) string {
+	prefix := strings.Trim(path, "/")
+	if prefix == "" {
+		return ""
 	}
-	return &S3{minio.Core{Client: client}, u.Host, prefix}, nil
+	return prefix + "/"
+}
+
+// endpointOf returns the address of a server, or Amazon's. It is nil if text is not an address.
+func endpointOf(text string) (*url.URL, error) {
+	if text == "" {
+		return &url.URL{Scheme: "https", Host: "s3.amazonaws.com"}, nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, err
+	}
+	return u, nil
 }
 
 // Check reports whether the bucket can be reached.
