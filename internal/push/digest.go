@@ -64,17 +64,9 @@ func (p *Pusher) mail(ctx context.Context, r query.ClaimDigestsRow) error {
 	if ends := s.Quiet.Ends(now); !ends.IsZero() {
 		return p.releaseDigest(ctx, person, ends.Sub(now), nil, false)
 	}
-	var list []waiting
-	threads := 0
-	for _, h := range houses {
-		needs, err := p.Inboxes.Pending(ctx, db.Scope{House: h.ID, Agent: r.AgentID})
-		if err != nil {
-			return err
-		}
-		if len(needs) > 0 {
-			list = append(list, waiting{title(inbox.Need{Name: h.Name}), needs})
-		}
-		threads += len(needs)
+	list, threads, err := p.pending(ctx, r.AgentID, houses)
+	if err != nil {
+		return err
 	}
 	send := threads > 0 && s.Digest != Off
 	if send {
@@ -84,6 +76,21 @@ func (p *Pusher) mail(ctx context.Context, r query.ClaimDigestsRow) error {
 		}
 	}
 	return p.releaseDigest(ctx, person, 0, &r.Until, send)
+}
+
+// pending returns what needs a person in each house, and how many threads that is.
+func (p *Pusher) pending(ctx context.Context, agent string, houses []query.HousesOfPersonRow) (list []waiting, threads int, err error) {
+	for _, h := range houses {
+		needs, err := p.Inboxes.Pending(ctx, db.Scope{House: h.ID, Agent: agent})
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(needs) > 0 {
+			list = append(list, waiting{title(inbox.Need{Name: h.Name}), needs})
+		}
+		threads += len(needs)
+	}
+	return list, threads, nil
 }
 
 // releaseDigest ends a sweep's claim of a person, who gets no mail during the pause. Later mails leave out what needed them
