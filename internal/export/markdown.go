@@ -113,17 +113,17 @@ func (m *markdown) entry(e *arbev1.Entry) {
 		return
 	}
 	payload, known := Decode(e)
+	if !known {
+		m.event(e, e.GetType())
+		return
+	}
 	switch p := payload.(type) {
 	case entry.Chat:
 		m.chat(e, p)
 	case entry.PiAssistant:
 		m.step(e, p)
 	case entry.PiToolResult:
-		if id := entry.CallCommandID(e.GetId()); m.ran[id] {
-			delete(m.ran, id) // the command's result says more
-		} else {
-			m.events(e, Steps(e)...)
-		}
+		m.callResult(e)
 	case entry.Command:
 		m.commands[e.GetId()] = e.GetSeq()
 		m.heading(e, "command")
@@ -131,30 +131,39 @@ func (m *markdown) entry(e *arbev1.Entry) {
 	case entry.CommandResult:
 		m.result(e, p)
 	case entry.TurnStarted: // the answer shows the turn
+	default:
+		m.happened(e, payload)
+	}
+	if reactions := Reactions(e.GetState()); reactions != "" {
+		m.block("Reactions: " + escaped(reactions))
+	}
+}
+
+// callResult writes the result of a call, unless it ran a command, whose result says more.
+func (m *markdown) callResult(e *arbev1.Entry) {
+	if id := entry.CallCommandID(e.GetId()); m.ran[id] {
+		delete(m.ran, id)
+		return
+	}
+	m.events(e, Steps(e)...)
+}
+
+// happened writes what happened, with what follows from it.
+func (m *markdown) happened(e *arbev1.Entry, payload entry.Payload) {
+	m.event(e, payload.Plain())
+	switch p := payload.(type) {
 	case entry.TurnEnded:
-		m.event(e, p.Plain())
 		if p.Summary != nil {
 			m.event(e, turnFoot(*p.Summary))
 		}
 	case entry.RunFinished:
-		m.event(e, p.Plain())
 		if p.PatchArtifactID != "" {
 			m.event(e, fmt.Sprintf("its changes, in %d files: artifact %s", p.PatchFiles, p.PatchArtifactID))
 		}
 	case entry.ChildFinished:
-		m.event(e, p.Plain())
 		if p.PatchArtifactID != "" {
 			m.event(e, "its changes: artifact "+p.PatchArtifactID)
 		}
-	default:
-		if !known {
-			m.event(e, e.GetType())
-			return
-		}
-		m.event(e, p.Plain())
-	}
-	if reactions := Reactions(e.GetState()); reactions != "" {
-		m.block("Reactions: " + escaped(reactions))
 	}
 }
 
@@ -235,18 +244,22 @@ func (m *markdown) result(e *arbev1.Entry, r entry.CommandResult) {
 	}
 	head = strings.ToValidUTF8(head[:min(len(head), shownOutput/2)], "")
 	tail = strings.ToValidUTF8(tail[max(len(tail)-shownOutput/2, 0):], "")
-	where := "the entry has more of it"
+	m.fence("", head)
+	m.block(escaped(fmt.Sprintf("The output has %d bytes, of which the middle is left out here; %s.", whole, whereIsMore(r))))
+	m.fence("", tail)
+}
+
+// whereIsMore says where the rest of an output is.
+func whereIsMore(r entry.CommandResult) string {
 	switch {
 	case r.ArtifactID != "" && r.ArtifactPart:
-		where = fmt.Sprintf("artifact %s has the first %d bytes of it", r.ArtifactID, r.ArtifactBytes)
+		return fmt.Sprintf("artifact %s has the first %d bytes of it", r.ArtifactID, r.ArtifactBytes)
 	case r.ArtifactID != "":
-		where = "artifact " + r.ArtifactID + " has all of it"
+		return "artifact " + r.ArtifactID + " has all of it"
 	case !r.Truncated:
-		where = "the entry has all of it"
+		return "the entry has all of it"
 	}
-	m.fence("", head)
-	m.block(escaped(fmt.Sprintf("The output has %d bytes, of which the middle is left out here; %s.", whole, where)))
-	m.fence("", tail)
+	return "the entry has more of it"
 }
 
 // events writes lines about work.
