@@ -183,12 +183,7 @@ func (c *checker) log(name string) {
 // checkAppend checks what the log has of an append, and returns it as an operation if it is there. One that is not there
 // has no place in the order, so that nothing else can be checked of it.
 func (c *checker) checkAppend(a Append) (op operation, there bool) {
-	var seqs []int64
-	for _, text := range a.Texts {
-		if seq, ok := c.at[a.Log][text]; ok {
-			seqs = append(seqs, seq)
-		}
-	}
+	seqs := c.positions(a)
 	what := fmt.Sprintf("%s: %q of %s, called at %v and returned at %v", a.Log, a.Texts, a.Writer, a.Call, a.Return)
 	switch {
 	case a.Outcome == Refused:
@@ -214,6 +209,16 @@ func (c *checker) checkAppend(a Append) (op operation, there bool) {
 		op.end = math.MaxInt64 // because it may have been written at any later time
 	}
 	return op, true
+}
+
+// positions returns where the log has the records of an append.
+func (c *checker) positions(a Append) (seqs []int64) {
+	for _, text := range a.Texts {
+		if seq, ok := c.at[a.Log][text]; ok {
+			seqs = append(seqs, seq)
+		}
+	}
+	return seqs
 }
 
 func consecutive(seqs []int64) bool {
