@@ -64,6 +64,27 @@ type Options struct {
 // Open connects with the server's own role, as returned by [Migrate]. Its errors name the cause: a [fault.Unavailable]
 // if it may pass by itself, otherwise a [fault.Precondition].
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
+	cfg, err := poolConfig(url, o)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	d := &DB{pool: pool, transactionTimeout: 30 * time.Second, shares: newShares(cfg.MaxConns)}
+	if err := d.Ping(ctx); err != nil {
+		d.Close()
+		return nil, err
+	}
+	if o.TransactionTimeout > 0 {
+		d.transactionTimeout = o.TransactionTimeout
+	}
+	return d, nil
+}
+
+// poolConfig returns the settings of the connections.
+func poolConfig(url string, o Options) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, badURL(err)
@@ -87,19 +108,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	// Check a connection that was idle before it is used, because it never answers if its other end has vanished. It is
 	// then replaced.
 	cfg.PingTimeout = 2 * time.Second
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, unreachable(err)
-	}
-	d := &DB{pool: pool, transactionTimeout: 30 * time.Second, shares: newShares(cfg.MaxConns)}
-	if err := d.Ping(ctx); err != nil {
-		d.Close()
-		return nil, err
-	}
-	if o.TransactionTimeout > 0 {
-		d.transactionTimeout = o.TransactionTimeout
-	}
-	return d, nil
+	return cfg, nil
 }
 
 // Ping reports whether the database answers. Errors name the cause, as those of [Open] do.

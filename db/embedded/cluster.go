@@ -64,25 +64,7 @@ func initdb(ctx context.Context, work string, bin binaries, who account, fast bo
 		return "", err
 	}
 	defer parent.Close()
-	auth := "scram-sha-256"
-	if fast {
-		auth = "md5" // because scram computes thousands of hashes for each connection
-	}
-	cmd := who.commandIn(bin.path("initdb"), parent, func(parent string) []string {
-		return []string{
-			"-D", filepath.Join(parent, "data"),
-			"--pwfile", filepath.Join(parent, "password"),
-			"--username", superuser,
-			"--auth", auth,
-			"--encoding", "UTF8",
-			"--locale", locale,
-			"--data-checksums",
-			"--no-instructions",
-		}
-	})
-	if fast {
-		cmd.Args = append(cmd.Args, "--no-sync")
-	}
+	cmd := who.initdb(bin, parent, fast, locale)
 	// A file and not a pipe, because a grandchild that survives must not delay the wait for initdb.
 	log, err := os.CreateTemp(filepath.Dir(work), half+"log-*")
 	if err != nil {
@@ -102,6 +84,30 @@ func initdb(ctx context.Context, work string, bin binaries, who account, fast bo
 		proc.killGroup()
 		return "", ctx.Err()
 	}
+}
+
+// initdb returns the command that creates a cluster in a folder.
+func (a account) initdb(bin binaries, parent *os.File, fast bool, locale string) *exec.Cmd {
+	auth := "scram-sha-256"
+	if fast {
+		auth = "md5" // because scram computes thousands of hashes for each connection
+	}
+	cmd := a.commandIn(bin.path("initdb"), parent, func(parent string) []string {
+		return []string{
+			"-D", filepath.Join(parent, "data"),
+			"--pwfile", filepath.Join(parent, "password"),
+			"--username", superuser,
+			"--auth", auth,
+			"--encoding", "UTF8",
+			"--locale", locale,
+			"--data-checksums",
+			"--no-instructions",
+		}
+	})
+	if fast {
+		cmd.Args = append(cmd.Args, "--no-sync")
+	}
+	return cmd
 }
 
 func initdbFailed(ctx context.Context, dir *directory, bin binaries, who account, output string, err error) error {

@@ -26,13 +26,16 @@ func endLeftovers(ctx context.Context, dir *directory, log *slog.Logger) error {
 	return end(ctx, dir.cluster(), postmaster, find)
 }
 
+// endStep is a signal that ends processes, and how long it is given to do so.
+type endStep struct {
+	signal syscall.Signal
+	only   int // the pid that gets it; 0 for all
+	wait   time.Duration
+}
+
 // end ends the processes that find returns. One of them may be the postmaster.
 func end(ctx context.Context, cluster string, postmaster int, find func() []int) error {
-	steps := []struct {
-		signal syscall.Signal
-		only   int // the pid that gets it; 0 for all
-		wait   time.Duration
-	}{
+	steps := []endStep{
 		{syscall.SIGINT, postmaster, 20 * time.Second},
 		{syscall.SIGQUIT, 0, cutOffTimeout},
 		{syscall.SIGKILL, 0, cutOffTimeout},
