@@ -550,7 +550,7 @@ func threadHead(t *arbev1.Thread, s *arbev1.Sandbox, parent *arbev1.Thread) temp
 			return templ_7745c5c3_Err
 		}
 		if s != nil {
-			var templ_7745c5c3_Var27 = []any{"pill", "sandbox-pill", s.Status}
+			var templ_7745c5c3_Var27 = []any{"pill", "sandbox-pill", arbev1.Word(s.Status)}
 			templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var27...)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
@@ -575,7 +575,7 @@ func threadHead(t *arbev1.Thread, s *arbev1.Sandbox, parent *arbev1.Thread) temp
 			var templ_7745c5c3_Var29 templ.SafeURL
 			templ_7745c5c3_Var29, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(sandboxPath(s.Id)))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `thread.templ`, Line: 98, Col: 88}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `thread.templ`, Line: 98, Col: 101}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var29))
 			if templ_7745c5c3_Err != nil {
@@ -588,7 +588,7 @@ func threadHead(t *arbev1.Thread, s *arbev1.Sandbox, parent *arbev1.Thread) temp
 			var templ_7745c5c3_Var30 string
 			templ_7745c5c3_Var30, templ_7745c5c3_Err = templ.JoinStringErrs("Sandbox: " + sandboxStatusWord(s))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `thread.templ`, Line: 98, Col: 133}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `thread.templ`, Line: 98, Col: 146}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var30))
 			if templ_7745c5c3_Err != nil {
