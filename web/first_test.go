@@ -23,6 +23,7 @@ func TestAnEmptyHouseOffersExamples(t *testing.T) {
 	b.pictures("first-empty")
 	b.do(chromedp.Click(chromedp.CSS(".example[href*='example=command']")))
 	b.until("the command in the composer, with the focus", "document.activeElement.id === 'starter-text' && document.activeElement.value.startsWith('!uname')")
+	b.untilLive() // before that, Enter breaks the line
 	b.enter()
 	b.until("the thread that it starts", "location.pathname.startsWith('/threads/') && !!document.querySelector('.command')")
 	f.update("housethr", func(th *arbev1.Thread) { th.LastSaid = &arbev1.LastSaid{AuthorName: "Ada", Text: "Hello."} })
