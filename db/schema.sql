@@ -3225,7 +3225,7 @@ WITH (fillfactor='50');
 
 COMMENT ON TABLE public.readings IS 'How far a member has read a thread. No row: they have not opened it since members.read_from.';
 
-COMMENT ON COLUMN public.readings.seq IS 'The last entry that they have seen, on any of their devices. It never goes back.';
+COMMENT ON COLUMN public.readings.seq IS 'The last entry that they have seen, on any of their devices. It goes back only if they mark entries as unread.';
 
 COMMENT ON COLUMN public.readings.muted IS 'The thread asks for them only when somebody mentions them.';
 

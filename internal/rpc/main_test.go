@@ -57,6 +57,7 @@ type bench struct {
 	provider *echo
 	// providers stands in for all providers and model servers of houses.
 	providers *modeltest.Server
+	coders    sync.Mutex // held while a coding agent is made
 	*dbtest.Database
 	owner *pgxpool.Pool // the owner of the schema, who bypasses row-level security
 	url   string

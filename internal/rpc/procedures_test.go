@@ -777,6 +777,8 @@ func (b *bench) things(t *testing.T, cast *authtest.Cast, house string) things {
 // coder creates a coding agent, and an idle thread that it drives, with a waiting message.
 func (b *bench) coder(t *testing.T, cast *authtest.Cast, house string) (coder, driven string) {
 	t.Helper()
+	b.coders.Lock() // a house has one coding agent, whichever test makes it
+	defer b.coders.Unlock()
 	if err := b.owner.QueryRow(t.Context(), "select agent_id::text from bots where house_id = $1 and handle = 'test-coder'", house).Scan(&coder); err != nil {
 		err := b.owner.QueryRow(t.Context(), `
 			with a as (insert into agents (kind, runtime, name) values ('bot', 'pi', 'Coder') returning id),
