@@ -77,3 +77,17 @@ func downloadWords(r *entry.CommandResult) string {
 	}
 	return "Download all " + bytesText(r.ArtifactBytes)
 }
+
+// isPatch reports whether an artifact is shown as a patch.
+func isPatch(a *arbev1.Artifact) bool {
+	if !a.HasBytes {
+		return false
+	}
+	kind, _, _ := strings.Cut(a.MimeType, ";")
+	return a.Kind == "patch" || kind == "text/x-diff" || kind == "text/x-patch" || isPatchName(a.Label)
+}
+
+func isPatchName(name string) bool {
+	ext := strings.ToLower(path.Ext(name))
+	return ext == ".patch" || ext == ".diff"
+}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
-	"path"
 	"slices"
 	"sort"
 	"strconv"
@@ -116,20 +115,6 @@ func runOf(a *arbev1.Artifact) int64 {
 // can be pushed as a branch.
 func (v diffView) applies() bool { return v.Run != nil && v.Thread.GetParentThreadId() != "" }
 func (v diffView) pushes() bool  { return v.Run.GetBranchRepository() != "" }
-
-// isPatch reports whether an artifact is shown as a patch.
-func isPatch(a *arbev1.Artifact) bool {
-	if !a.HasBytes {
-		return false
-	}
-	kind, _, _ := strings.Cut(a.MimeType, ";")
-	return a.Kind == "patch" || kind == "text/x-diff" || kind == "text/x-patch" || isPatchName(a.Label)
-}
-
-func isPatchName(name string) bool {
-	ext := strings.ToLower(path.Ext(name))
-	return ext == ".patch" || ext == ".diff"
-}
 
 // unfolded reports which files of a patch are open at first: not generated or long ones, and not too many.
 func unfolded(d markup.Diff) []bool {

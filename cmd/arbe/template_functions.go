@@ -128,9 +128,6 @@ var colourCodes = map[string]string{
 	"bold": "1", "dim": "2", "underline": "4",
 }
 
-// uncoloured ends a colour.
-const uncoloured = "\x1b[0m"
-
 // color returns text in a style, such as "red" or "red+bold".
 func color(style string, value any) (string, error) {
 	var codes []string
@@ -146,22 +143,6 @@ func color(style string, value any) (string, error) {
 		return "", err
 	}
 	return within("\x1b["+strings.Join(codes, ";")+"m"+text+uncoloured, nil)
-}
-
-// recoloured changes a text without its colours, and then gives all of it the colour of its beginning.
-func recoloured(text string, change func(plain string) string) string {
-	colour, plain := entry.Colours.FindString(text), change(uncolour(text))
-	if colour == "" || !strings.HasPrefix(text, colour) || plain == "" {
-		return plain
-	}
-	return colour + plain + uncoloured
-}
-
-func uncolour(text string) string {
-	if !strings.Contains(text, "\x1b") { // as almost always
-		return text
-	}
-	return entry.Colours.ReplaceAllString(text, "")
 }
 
 // tableRow adds a row to the table, which tablerender prints.

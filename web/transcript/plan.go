@@ -66,18 +66,3 @@ func (p *Plan) add(s PlanStep) {
 	}
 	p.Steps = append(p.Steps, s)
 }
-
-// PlanIn returns the last plan that a row's body writes, or nil.
-func PlanIn(b Body) (last *Plan) {
-	switch b := b.(type) {
-	case Call:
-		return b.Plan
-	case Step:
-		for _, part := range b.Blocks {
-			if part.Call != nil && part.Call.Plan != nil {
-				last = part.Call.Plan
-			}
-		}
-	}
-	return last
-}

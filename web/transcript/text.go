@@ -12,6 +12,9 @@ import (
 const (
 	// maxShown limits how much of a text a page shows at first, in bytes.
 	maxShown = 12 << 10
+	// maxArguments is the length in bytes up to which a tool call's arguments are parsed as JSON. maxSummary limits how much
+	// of them a page shows on one line.
+	maxArguments, maxSummary = 16 << 10, 160
 	// maxLines limits the lines of a chat that a page shows at first. If a chat exceeds either limit, the page shows at most
 	// foldedText bytes and markup.FoldedLines lines of it.
 	maxLines, foldedText = 200, 2 << 10

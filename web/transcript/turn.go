@@ -11,13 +11,8 @@ import (
 	"github.com/arbe-dev/arbe/web/markup"
 )
 
-const (
-	// maxArguments is the length in bytes up to which a tool call's arguments are parsed as JSON. maxSummary limits how much
-	// of them a page shows on one line.
-	maxArguments, maxSummary = 16 << 10, 160
-	// maxCalls limits the tool calls of one step that a page shows.
-	maxCalls = 64
-)
+// maxCalls limits the tool calls of one step that a page shows.
+const maxCalls = 64
 
 // Step is a step of a turn: the bot's text before its tool calls, and the calls.
 type Step struct {
@@ -277,3 +272,18 @@ func argumentsText(arguments json.RawMessage) (summary, text string) {
 func toolName(name string) string { return cmp.Or(entry.OneLine(entry.Literal(name), 80), "tool") }
 
 func callKey(resultID string) string { return blockKey(resultID) + "-call" }
+
+// PlanIn returns the last plan that a row's body writes, or nil.
+func PlanIn(b Body) (last *Plan) {
+	switch b := b.(type) {
+	case Call:
+		return b.Plan
+	case Step:
+		for _, part := range b.Blocks {
+			if part.Call != nil && part.Call.Plan != nil {
+				last = part.Call.Plan
+			}
+		}
+	}
+	return last
+}

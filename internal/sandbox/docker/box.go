@@ -99,6 +99,13 @@ func listed(from container.Summary) (box sandbox.Box, ours bool) {
 	return box, ours && !ending(from.State)
 }
 
+func meterOf(state container.ContainerState) sandbox.Meter {
+	if state == container.StateRunning || state == container.StatePaused {
+		return sandbox.Meter{Power: sandbox.PowerOn}
+	}
+	return sandbox.Meter{Power: sandbox.PowerOff}
+}
+
 // validRef matches a container's id. It also keeps a ref from altering the path of a request.
 var validRef = lazyregexp.New(`^[0-9a-f]{64}$`)
 

@@ -253,13 +253,6 @@ func (p *provider) Meter(ctx context.Context, ref string) (sandbox.Meter, error)
 	return meterOf(box.State.Status), nil
 }
 
-func meterOf(state container.ContainerState) sandbox.Meter {
-	if state == container.StateRunning || state == container.StatePaused {
-		return sandbox.Meter{Power: sandbox.PowerOn}
-	}
-	return sandbox.Meter{Power: sandbox.PowerOff}
-}
-
 // Quarantine stops a box and marks it by its name.
 func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
 	if err := checkRef(ref); err != nil {
