@@ -189,3 +189,6 @@ func (a *app) runThatLeft(ctx context.Context, patch *arbev1.Artifact) (*arbev1.
 	}
 	return nil, fault.New(fault.NotFound, "these are not the changes of a run", "download them instead")
 }
+
+// isSplit reports whether a request is for both sides of changes.
+func isSplit(r *http.Request) bool { return r.URL.Query().Get("view") == "split" }

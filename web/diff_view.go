@@ -31,6 +31,9 @@ var (
 	quotedOfDiff = markup.DiffLimits{Lines: 200_000, FileLines: 200_000}
 )
 
+// diffScope is something whose changes people look at: a run, or the files as they are now. Its page is at Path.
+type diffScope struct{ Words, Path string }
+
 // diffView is a patch with its surroundings.
 type diffView struct {
 	Layout layout

@@ -10,9 +10,6 @@ import (
 // maxScopes limits the runs whose changes a page of changes leads to.
 const maxScopes = 5
 
-// diffScope is something whose changes people look at: a run, or the files as they are now. Its page is at Path.
-type diffScope struct{ Words, Path string }
-
 // scopesOf returns the scopes of a thread: its files, and its last runs with changes, latest first.
 func scopesOf(thread string, runs []*arbev1.Run) []diffScope {
 	list := []diffScope{{"Since the clone", treeChangesPath(thread)}, {"Uncommitted", treeChangesPath(thread) + "?scope=uncommitted"}}

@@ -74,6 +74,3 @@ func withQuery(path string, q url.Values) string {
 	}
 	return path + "?" + q.Encode()
 }
-
-// isPart reports whether the page lists other threads than the first ones of the house. Such a list is not live.
-func (f layout) isPart() bool { return f.Page != "" || f.Only.status() != 0 }

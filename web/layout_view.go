@@ -303,3 +303,6 @@ func calm(t *arbev1.Thread) int {
 	}
 	return 2
 }
+
+// isPart reports whether the page lists other threads than the first ones of the house. Such a list is not live.
+func (f layout) isPart() bool { return f.Page != "" || f.Only.status() != 0 }

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"cmp"
 	"net/http"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -44,8 +43,4 @@ func postedValue(r *http.Request, field string) *string {
 	}
 	value := r.PostForm.Get(field)
 	return &value
-}
-
-func tagsNow(t *arbev1.Thread) string {
-	return cmp.Or(joinTags(t.Tags), "none")
 }

@@ -1,6 +1,10 @@
 package web
 
-import arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+import (
+	"cmp"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
 
 // threadFieldsView is the form of a thread's name or tags after it was refused, with what was typed.
 type threadFieldsView struct {
@@ -9,4 +13,8 @@ type threadFieldsView struct {
 	Problems problems
 	// Name and Tags are the values of the form. Those that the form does not have are nil.
 	Name, Tags *string
+}
+
+func tagsNow(t *arbev1.Thread) string {
+	return cmp.Or(joinTags(t.Tags), "none")
 }

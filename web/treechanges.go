@@ -68,8 +68,6 @@ func (a *app) readerOf(ctx context.Context, t *arbev1.Thread) (string, error) {
 	return clip(people.ByID(t.AgentId).Name, 40), nil
 }
 
-func isSplit(r *http.Request) bool { return r.URL.Query().Get("view") == "split" }
-
 // digestOf identifies a patch. The numbers of comments mean lines of one patch only.
 func digestOf(patch []byte) string {
 	sum := sha256.Sum256(patch)

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	template "github.com/DataDog/datadog-agent/pkg/template/text"
-
-	"github.com/arbe-dev/arbe/internal/entry"
 )
 
 // functions returns what a template can call beside the language's own functions. They are those of GitHub's gh. Text that is not

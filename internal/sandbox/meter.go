@@ -27,27 +27,6 @@ const knownFor = 3 * sweepEach
 // meterTime limits the reading of a meter.
 const meterTime = 20 * time.Second
 
-// known is what is known of a box at a moment.
-type known string
-
-// The box runs, does not run, or runs and is being deleted.
-const (
-	knownRunning known = "running"
-	knownStopped known = "stopped"
-	knownRemoved known = "removed"
-)
-
-// observation is what somebody learned about a sandbox.
-type observation struct {
-	known known
-	// at is the moment; zero is now.
-	at time.Time
-	// hourly is the price from now on; nil if it is not known to have changed.
-	hourly *int64
-	// before is how long the box ran before the first observation with a price. It counts once.
-	before time.Duration
-}
-
 // observeTx counts the running time of a sandbox and its cost: for the sandbox, and for its house, which keeps the count when the
 // sandbox is deleted. Everything that learns whether a sandbox runs calls it. The time between two moments at which a sandbox was known
 // to run counts if it is at most knownFor; one that was found stopped or gone ran until it was last known to run.
@@ -123,15 +102,6 @@ func (s *Sandboxes) countTx(ctx context.Context, tx pgx.Tx, box Sandbox, c *cloc
 	return s.q.AddRunningTime(ctx, tx, query.AddRunningTimeParams{HouseID: box.House, Provider: box.Provider, Ms: c.ran().Milliseconds(), Hourly: c.meter.HourlyMicros})
 }
 
-// Running is the running time of sandboxes, and what it cost.
-type Running struct {
-	Time time.Duration
-	// Unpriced is the part of Time that costs something, but nobody knows how much.
-	Unpriced time.Duration
-	// CostMicros is the cost of the rest, in millionths of a US dollar.
-	CostMicros int64
-}
-
 // Spending is the running time of a house's sandboxes since a moment. It includes that of deleted ones.
 type Spending struct {
 	Running
@@ -146,8 +116,4 @@ func (s *Sandboxes) Spending(ctx context.Context, scope db.Scope) (sum Spending,
 		return err
 	})
 	return sum, err
-}
-
-func runningOf(ms, unpriced, cost int64) Running {
-	return Running{time.Duration(ms) * time.Millisecond, time.Duration(unpriced) * time.Millisecond, cost}
 }

@@ -17,9 +17,7 @@ import (
 const (
 	// maxTendEach is the longest time between two looks for unused sandboxes.
 	maxTendEach = time.Minute
-	// sweepEach is the time between two sweeps of the boxes of this machine.
-	sweepEach = 5 * time.Minute
-	// machineSweepTime limits such a sweep. It can be long, because nobody waits for it.
+	// machineSweepTime limits a sweep of the boxes of this machine. It can be long, because nobody waits for it.
 	machineSweepTime = 30 * time.Minute
 	// tendTime limits the time that a look spends on one house, and treeTime the time that it spends on one sandbox.
 	tendTime, treeTime = 3 * time.Minute, 10 * time.Minute
