@@ -602,7 +602,7 @@ type Reading struct {
 	HouseID  string
 	AgentID  string
 	ThreadID string
-	// The last entry that they have seen, on any of their devices. It never goes back.
+	// The last entry that they have seen, on any of their devices. It goes back only if they mark entries as unread.
 	Seq int64
 	// The thread asks for them only when somebody mentions them.
 	Muted bool
