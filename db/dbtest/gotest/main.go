@@ -146,6 +146,9 @@ func (r *report) read(events io.Reader) error {
 	}
 }
 
+// raceReport begins a report of the race detector. It stands in the output of any test that runs then, also of one that passes.
+const raceReport = "WARNING: DATA RACE"
+
 func (r *report) add(e event) {
 	key := cmp.Or(e.Package, e.ImportPath) + " " + e.Test
 	switch e.Action {
@@ -160,7 +163,7 @@ func (r *report) add(e event) {
 		switch {
 		case e.Action == "fail" && e.Test == "":
 			r.printUnfinished(e.Package)
-		case e.Action == "fail" && r.said[key] != nil:
+		case r.said[key] != nil && (e.Action == "fail" || bytes.Contains(r.said[key].Bytes(), []byte(raceReport))):
 			r.said[key].WriteTo(r.out)
 		case e.Test == "" && e.Action == "pass":
 			fmt.Fprintf(r.out, "ok\t%s\t%.1fs\n", e.Package, e.Elapsed)

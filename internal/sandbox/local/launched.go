@@ -18,6 +18,8 @@ func (d *Driver) findLaunch(ref, id string) (*box, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
+	b.mu.RLock() // a quarantine moves the box
+	defer b.mu.RUnlock()
 	return b, filepath.Join(b.dir, "records", id), nil
 }
 
