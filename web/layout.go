@@ -17,6 +17,7 @@ func (a *app) layoutOf(r *http.Request, house, current string) (layout, error) {
 		f.Page, f.Newer, f.Only = q.Get("page"), q["newer"], filterOf(q.Get("is"))
 		f.Newer = f.Newer[:min(len(f.Newer), maxNewer)]
 	}
+	part := f.isPart()
 	g, ctx := guard.NewGroup(r.Context())
 	g.Go(func() error {
 		res, err := a.services.agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
@@ -37,7 +38,7 @@ func (a *app) layoutOf(r *http.Request, house, current string) (layout, error) {
 		f.Threads, f.Next, err = a.threadsOf(ctx, house, f.Page, f.Only.status())
 		return err
 	})
-	if f.isPart() {
+	if part {
 		g.Go(func() (err error) {
 			f.First, _, err = a.threadsOf(ctx, house, "", 0)
 			return err
