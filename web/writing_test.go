@@ -96,7 +96,8 @@ func TestWhoComesLateSeesAllThatWasWritten(t *testing.T) {
 	late := b.another()
 	late.open("/threads/latelate1")
 	const step = "document.querySelector('#writing .step')"
-	for _, tab := range []*tab{b, late} {
+	// The second tab makes both tabs share a new connection, on which they see everything again.
+	for _, tab := range []*tab{b, late, b, late} {
 		tab.until("the end of it", step+"?.innerText.includes('Almost done and') && "+step+".innerText.includes('make')")
 	}
 	const text = step + ".textContent.replace(/\\s+/g, ' ')"

@@ -17,7 +17,7 @@ import (
 // program follows a thread.
 func TestGoClientFromAnotherModule(t *testing.T) {
 	t.Parallel()
-	const lines = 60
+	const lines = 300 // enough for the kill to come before the last
 	server := startUp(t)
 
 	program := exec.CommandContext(t.Context(), buildInAnotherModule(t, os.DirFS("testdata/othermodule")), fmt.Sprint(lines))
