@@ -319,6 +319,21 @@ func TestWebConnectionsStayReadable(t *testing.T) {
 	}
 }
 
+// A program that is still sending when it is refused gets the answer. A closed connection would end it by a signal.
+func TestARefusedProgramMayEndItsSentence(t *testing.T) {
+	t.Parallel()
+	conn := setup(t, listed).named("web.test", 80)
+	fmt.Fprint(conn, "PRI * HTTP/2.0\r\nHost: web.test\r\n\r\n")
+	if text, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 505 ") {
+		t.Fatalf("the answer is %q, %v", text, err)
+	}
+	for range 10 {
+		if _, err := fmt.Fprint(conn, "SM\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // The body of a request for one host does not become a request for another, whatever its headers say about its length.
 func TestABodyIsNoRequest(t *testing.T) {
 	t.Parallel()

@@ -121,8 +121,7 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.ProtoMajor != 1 { // the beginning of HTTP/2, which this does not read
-		rw.Header().Set("Connection", "close")
-		http.Error(rw, "arbe: without TLS, only HTTP/1.1 is forwarded", http.StatusHTTPVersionNotSupported)
+		refuseVersion(rw)
 		return
 	}
 	if namesHosts(r.Header) {
@@ -130,6 +129,34 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		r.Header.Del("HTTP2-Settings")
 	}
 	w.proxy.ServeHTTP(rw, r)
+}
+
+// afterRefusal limits the time and the bytes that a program may still send after its last answer.
+const afterRefusal, maxAfterRefusal = time.Second, 64 << 10
+
+// refuseVersion answers the beginning of HTTP/2, and ends the connection when the program has ended it. What a program sends to a
+// closed connection makes the kernel drop the answer that it has not read.
+func refuseVersion(rw http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(rw).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	if conn.SetDeadline(time.Now().Add(afterRefusal)) != nil {
+		return
+	}
+	const text = "arbe: without TLS, only HTTP/1.1 is forwarded\n"
+	answer := http.Response{
+		ProtoMajor: 1, ProtoMinor: 1, StatusCode: http.StatusHTTPVersionNotSupported, Close: true,
+		Header:        http.Header{"Content-Type": {"text/plain; charset=utf-8"}},
+		ContentLength: int64(len(text)), Body: io.NopCloser(strings.NewReader(text)),
+	}
+	if answer.Write(conn) != nil {
+		return
+	}
+	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		_, _ = io.CopyN(io.Discard, conn, maxAfterRefusal)
+	}
 }
 
 // namesHosts reports whether a request asks for a protocol in which each further request can name another host. The gate could
