@@ -95,8 +95,10 @@ func TestWhoComesLateSeesAllThatWasWritten(t *testing.T) {
 		entry.PiChunk{Kind: "call_args", Block: 3, Text: `{"command":"make"}`})
 	late := b.another()
 	late.open("/threads/latelate1")
+	// The second tab makes both tabs share a new connection, on which they see everything again from its beginning. The page itself
+	// shows the end already, so that waiting for the end is not enough.
+	late.untilLive()
 	const step = "document.querySelector('#writing .step')"
-	// The second tab makes both tabs share a new connection, on which they see everything again.
 	for _, tab := range []*tab{b, late, b, late} {
 		tab.until("the end of it", step+"?.innerText.includes('Almost done and') && "+step+".innerText.includes('make')")
 	}

@@ -16,6 +16,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -355,11 +356,11 @@ func TestABodyIsNoRequest(t *testing.T) {
 // A name's owner may change its address at any time, so that each connection is judged by the address that it gets.
 func TestANameThatBecomesPrivate(t *testing.T) {
 	t.Parallel()
-	public := true
+	var private atomic.Bool
 	b := setup(t, listed, func(c *egress.Config) {
 		hosts := c.Dial
 		c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			if !public {
+			if private.Load() {
 				return nil, &net.OpError{Op: "dial", Err: &outbound.RefusedError{Address: "127.0.0.1:7777"}}
 			}
 			return hosts(ctx, network, address)
@@ -368,7 +369,7 @@ func TestANameThatBecomesPrivate(t *testing.T) {
 	if _, err := io.ReadFull(b.named("echo.test", 7777), make([]byte, 6)); err != nil {
 		t.Fatal(err)
 	}
-	public = false
+	private.Store(true)
 	if text, err := io.ReadAll(b.named("echo.test", 7777)); err == nil {
 		t.Errorf("the second connection gets %q", text)
 	}
