@@ -22,7 +22,7 @@ type newThread struct {
 	Missing *checklist
 }
 
-// doingWords says what the run in progress of a thread does, and what it has cost so far; empty if there is none.
+// doingWords says what the current run of a thread does and what it has cost so far. Without a current run it is empty.
 func doingWords(t *arbev1.Thread) string {
 	if t.Running.GetRunEpoch() == 0 || t.LastRun == nil || t.LastRun.FinishedAt != nil {
 		return ""

@@ -135,7 +135,7 @@ func (t tree) save(ctx context.Context, base, to string) (p patch, err error) {
 	return t.write(ctx, p, base, to)
 }
 
-// existing returns a base, or the current commit if there is none, or if it is gone, for example after a new clone.
+// existing returns base if the repository has it, and otherwise the current commit, for example after a new clone.
 func (t tree) existing(ctx context.Context, base, head string) string {
 	if base == "" {
 		return head

@@ -256,7 +256,7 @@ func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool,
 }
 
 // condense sets a memory's summary to one of the entries before an index. The memory begins at the index at, and drafts
-// has the summary's entry; there is none if the model cannot write a summary. deleted is the number of the thread's
+// has the entry of the summary; it is empty if the model cannot write one. deleted is the number of the thread's
 // deleted messages before the summary was written.
 func (r *run) condense(ctx context.Context, cut int, m *memory) (at int, deleted int64, drafts []entry.Draft, err error) {
 	t := &r.transcript
