@@ -67,17 +67,19 @@ CLIENT := github.com/arbe-dev/arbe/proto
 
 # The packages whose goroutines share memory. Their tests run with the race detector, which takes twice the time. Of the
 # others, web, cmd/arbe and chaos drive servers that are made of these, and the rest starts no goroutines. make race runs all
-# with it. The packages whose tests take longest come first, so that none of them is left alone at the end.
-RACED := ./internal/dispatch ./internal/command ./internal/jobs ./internal/fair ./web/transcript ./web/guard \
-	./internal/sandbox ./internal/sandbox/local/... ./internal/server ./internal/rpc ./internal/model ./internal/door ./internal/turn ./db/... \
+# with it. In both lists, the packages whose tests take longest come first, so that none of them is left alone at the end.
+RACED := ./internal/server ./internal/sandbox/local ./internal/dispatch ./internal/rpc ./internal/sandbox ./internal/command ./internal/door \
+	./internal/model ./db/... ./internal/jobs ./internal/fair ./web/transcript ./web/guard ./internal/sandbox/local/... ./internal/turn \
 	./internal/auth/... ./internal/secret/... ./internal/stream/... ./internal/live ./internal/push ./internal/subscription ./internal/httpd \
 	./internal/blob/... ./internal/outbound ./internal/logging $(CLIENT)/arbe
+LONGEST := ./web ./cmd/arbe ./internal/harness/all ./internal/runner ./internal/chaos ./internal/sandbox/docker ./internal/sandbox/sprite
 
-# Fuzz targets run with their seeds and what was found before, as tests. make fuzz mutates.
+# Three packages at a time, because tests also wait. Fuzz targets run with their seeds and what was found before, as tests.
+# make fuzz mutates.
 .PHONY: test
 test: prerequisites build ts web/axe/node_modules agents ## Run every test, race detector and browser tests included, and list the slowest
 	@others=$$(go list ./... $(CLIENT)/... | grep -vxF "$$(go list $(RACED))"); \
-	go run ./db/dbtest/gotest -race -timeout 50m $(RACED) -- -timeout 50m ./web ./cmd/arbe $$others
+	go run ./db/dbtest/gotest -race -p 3 -timeout 50m $(RACED) -- -p 3 -timeout 50m $(LONGEST) $$others
 	@cd web/script && node --test
 	@cd proto/ts && ARBE_BIN=$(CURDIR)/bin/arbe npm test --silent
 

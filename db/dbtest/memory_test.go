@@ -16,10 +16,10 @@ func TestOnlyDirectoriesOfDeadProcessesAreRemoved(t *testing.T) {
 	}
 	parent := t.TempDir()
 	for name, stays := range map[string]bool{
-		fmt.Sprintf("arbe-dbtest-%d-1", dead.Process.Pid): false,
-		fmt.Sprintf("arbe-dbtest-%d-2", os.Getpid()):      true,
-		"arbe-dbtest-other":                               true,
-		fmt.Sprintf("another-%d-1", dead.Process.Pid):     true,
+		fmt.Sprintf("arbe-%d-1", dead.Process.Pid):    false,
+		fmt.Sprintf("arbe-%d-2", os.Getpid()):         true,
+		"arbe-other":                                  true,
+		fmt.Sprintf("another-%d-1", dead.Process.Pid): true,
 	} {
 		dir := filepath.Join(parent, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {

@@ -54,6 +54,13 @@ func run(ctx context.Context, args []string) (ok bool, err error) {
 		defer remove()
 		os.Setenv("ARBE_TEST_DATABASE_URL", url)
 	}
+	temporary, remove, err := dbtest.TempDir()
+	if err != nil {
+		return false, err
+	}
+	defer remove()
+	os.Setenv("GOTMPDIR", cmp.Or(os.Getenv("GOTMPDIR"), os.TempDir())) // what go builds is large, and stays where it was
+	os.Setenv("TMPDIR", temporary)
 	r := report{out: os.Stdout, said: map[string]*bytes.Buffer{}}
 	ok = true
 	for group := range splitGroups(args) {

@@ -34,8 +34,12 @@ func TestAnotherAccountNamesNoHostOfTheOperator(t *testing.T) {
 	}{{"the house's", open(t, account, theirs), false}, {"the operator's", open(t, account), true}} {
 		asked.Store(0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		begin := time.Now()
 		_, err := of.driver.Exec(ctx, ref, sandbox.Command{Argv: []string{"true"}})
 		cancel()
+		if waited := time.Since(begin); waited > time.Minute {
+			t.Errorf("%s account: its caller left after a second, and Exec waited %v for a command that was never sent", of.name, waited)
+		}
 		if err == nil || (asked.Load() > 0) != of.asks {
 			t.Errorf("%s account: the server asked the host %d times, %v", of.name, asked.Load(), err)
 		}

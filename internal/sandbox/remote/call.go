@@ -93,11 +93,11 @@ func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (repl
 			continue // the run was killed, too
 		}
 		if err != nil {
-			return reply, doubted(err, uncertain)
+			return reply, unsent(doubted(err, uncertain), uncertain)
 		}
 		input, err := d.encode(ctx, ref, r)
 		if err != nil {
-			return reply, doubted(err, uncertain)
+			return reply, unsent(doubted(err, uncertain), uncertain)
 		}
 		tries := 0
 		var out []byte
@@ -132,6 +132,19 @@ func doubted(err error, uncertain bool) error {
 		return fault.New(fault.Unavailable, "the sandbox disappeared during a request", "run the command again").Because(err)
 	}
 	return err
+}
+
+// unsentError is the error of a request that never left this server.
+type unsentError struct{ error }
+
+func (e unsentError) Unwrap() error { return e.error }
+
+// unsent marks an error as that of a request that was not sent, unless an earlier attempt may have arrived.
+func unsent(err error, uncertain bool) error {
+	if uncertain {
+		return err
+	}
+	return unsentError{err}
 }
 
 // keeper returns the path of the keeper in a box, after preparing the box if necessary.

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"strings"
 	"time"
@@ -42,9 +43,12 @@ func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (san
 	end, err := run.do(limited)
 	result := sandbox.Result{ExitCode: end.ExitCode, OutOfMemory: end.OutOfMemory}
 	if ended := limited.Err() != nil; run.started || ended { // it may be running although no answer says so
-		if ended {
+		_, neverSent := errors.AsType[unsentError](err)
+		switch {
+		case neverSent: // nothing runs, and a box that cannot be reached would be asked to end it for endPatience
+		case ended:
 			run.stop(context.WithoutCancel(ctx))
-		} else if fault.CodeOf(err) == fault.NotFound { // the box disappeared while the command ran
+		case fault.CodeOf(err) == fault.NotFound: // the box disappeared while the command ran
 			result, err = sandbox.Result{ExitCode: 137}, nil
 		}
 		if result.ExitCode != 137 || err == nil {
