@@ -59,12 +59,10 @@ func run(ctx context.Context, args []string) (ok bool, err error) {
 		return false, err
 	}
 	defer remove()
-	os.Setenv("GOTMPDIR", cmp.Or(os.Getenv("GOTMPDIR"), os.TempDir())) // what go builds is large, and stays where it was
-	os.Setenv("TMPDIR", temporary)
 	r := report{out: os.Stdout, said: map[string]*bytes.Buffer{}}
 	ok = true
 	for group := range splitGroups(args) {
-		passed, err := goTest(ctx, group, &r)
+		passed, err := goTest(ctx, group, temporary, &r)
 		if err != nil {
 			return false, err
 		}
@@ -91,9 +89,10 @@ func splitGroups(args []string) func(yield func([]string) bool) {
 }
 
 // goTest runs one go test and reports whether all tests passed. It does not vet: make check does that once, and here
-// the builds with and without the race detector would each be vetted.
-func goTest(ctx context.Context, args []string, r *report) (passed bool, err error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-vet=off"}, args...)...)
+// the builds with and without the race detector would each be vetted. Only the tests get the temporary directory, because
+// what go itself writes there is large.
+func goTest(ctx context.Context, args []string, temporary string, r *report) (passed bool, err error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-vet=off", "-exec", "env TMPDIR=" + temporary}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that tests remove their files
 	cmd.WaitDelay = time.Minute
 	cmd.Stderr = os.Stderr

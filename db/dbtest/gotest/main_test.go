@@ -58,7 +58,7 @@ func TestGoTest(t *testing.T) {
 	var out bytes.Buffer
 	r := report{out: &out, said: map[string]*bytes.Buffer{}}
 	for path, want := range map[string]bool{".": true, "./nowhere": false} {
-		if passed, err := goTest(t.Context(), []string{"-run", "^$", path}, &r); err != nil || passed != want {
+		if passed, err := goTest(t.Context(), []string{"-run", "^$", path}, t.TempDir(), &r); err != nil || passed != want {
 			t.Errorf("go test %s: passed %t, %v; it said %s", path, passed, err, &out)
 		}
 	}
