@@ -139,7 +139,10 @@ func TestAWaitIsSaid(t *testing.T) {
 func TestTheTailsHearOfAWait(t *testing.T) {
 	t.Parallel()
 	// The answer comes after the tail has heard of the next try, because a tail may skip what is over.
-	r := bots(t, modeltest.Flaky(func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Hello.", HoldHeaders: true} }, modeltest.CutWithin))
+	held := modeltest.Flaky(func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Hello.", HoldHeaders: true} }, modeltest.CutWithin)
+	r := tunedBench(t, held, func(c *dispatch.Config) {
+		c.Bots.Waits = turn.Waits{First: 3 * time.Second} // long enough for the tail to hear of it before it is over
+	})
 	var speak, answer sync.Once
 	var heard []string
 	r.follow(r.th, func(ev stream.Event) bool {

@@ -55,7 +55,7 @@ func openChanges(ctx context.Context, work, dir string, environ []string) (_ *ch
 	info, err := os.Stat(c.patch)
 	switch {
 	case err != nil || !info.Mode().IsRegular():
-		return nil, notChanged("The patch is not there. Try again.")
+		return nil, notChanged("The patch is missing. Try again.")
 	case info.Size() > maxPatch:
 		return nil, notChanged("The patch has more than %d MB.", maxPatch>>20)
 	}
@@ -93,7 +93,7 @@ func (c *changes) apply(ctx context.Context, base string, out io.Writer) error {
 		return err
 	}
 	if len(d.list) == 0 {
-		fmt.Fprintln(out, "The changes are there already.")
+		fmt.Fprintln(out, "These changes have already been applied.")
 		return nil
 	}
 	if err := os.Rename(c.index()+".before", c.index()); err != nil {

@@ -33,7 +33,7 @@ func (c *changes) push(ctx context.Context, b branch, out io.Writer) error {
 	case err != nil:
 		return err
 	case isThere:
-		fmt.Fprintf(out, "The branch %s is there already.\n%s\n", b.name, b.remote)
+		fmt.Fprintf(out, "The branch %s already exists.\n%s\n", b.name, b.remote)
 		return nil
 	}
 	ref := b.ref()
@@ -137,7 +137,7 @@ func checkRemote(said, ref, commit string) (isThere bool, err error) {
 	case head == ref:
 		return false, notChanged("%s is the default branch of the repository. Choose another name.", name)
 	case there != "" && there != commit:
-		return false, notChanged("The branch %s is there already, with something else. Choose another name.", name)
+		return false, notChanged("The branch %s already exists with other content. Choose another name.", name)
 	}
 	return there == commit, nil
 }

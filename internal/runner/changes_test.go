@@ -174,7 +174,7 @@ func TestChangesAreApplied(t *testing.T) {
 	}
 	before := p.state()
 	said, err = p.apply(dir)
-	if err != nil || said != "The changes are there already.\n" || p.state() != before {
+	if err != nil || said != "These changes have already been applied.\n" || p.state() != before {
 		t.Errorf("a second time, it says %q, %v", said, err)
 	}
 }
@@ -338,7 +338,7 @@ func TestApplyingOutsideARepository(t *testing.T) {
 			t.Errorf("%s, it is applied", name)
 		}
 	}
-	if _, err := p.apply(t.TempDir()); err == nil || !strings.Contains(err.Error(), "The patch is not there") {
+	if _, err := p.apply(t.TempDir()); err == nil || !strings.Contains(err.Error(), "The patch is missing") {
 		t.Errorf("without a patch, it says %v", err)
 	}
 }
@@ -390,7 +390,7 @@ func TestChangesBecomeABranch(t *testing.T) {
 		t.Error("it changes the working tree")
 	}
 	pushed := bare.git("for-each-ref")
-	if said, err = p.push(dir, b); err != nil || !strings.Contains(said, "is there already") || bare.git("for-each-ref") != pushed {
+	if said, err = p.push(dir, b); err != nil || !strings.Contains(said, "already exists") || bare.git("for-each-ref") != pushed {
 		t.Errorf("a second time, it says %q, %v", said, err)
 	}
 
@@ -399,7 +399,7 @@ func TestChangesBecomeABranch(t *testing.T) {
 		says   string
 	}{
 		"to the default branch":         {func(b *branch) { b.name = "main" }, "main is the default branch"},
-		"to a branch of somebody else":  {func(b *branch) { b.title = "Another" }, "is there already, with something else"},
+		"to a branch of somebody else":  {func(b *branch) { b.title = "Another" }, "already exists with other content"},
 		"on a commit that is not there": {func(b *branch) { b.base = strings.Repeat("1", 40) }, "is not in the repository"},
 		"on an option":                  {func(b *branch) { b.base = "--all" }, "has no base commit"},
 		"to a host that is not there":   {func(b *branch) { b.remote = "https://example.com/org/none.git" }, "cannot be read"},

@@ -115,7 +115,7 @@ func TestTheChangesOfARunAreAppliedAndPushed(t *testing.T) {
 	if got := output(t, c.cfg, c.parent.Id, "cat file new dir/deep; git rev-list --count HEAD"); got != "better\nnew\ndeep\n2\n" {
 		t.Errorf("the tree above has %q", got)
 	}
-	if got := r.apply(t); got.ExitCode != 0 || !strings.Contains(got.Output, "The changes are there already.") {
+	if got := r.apply(t); got.ExitCode != 0 || !strings.Contains(got.Output, "These changes have already been applied.") {
 		t.Errorf("applying again ends with %+v", got)
 	}
 
@@ -134,7 +134,7 @@ func TestTheChangesOfARunAreAppliedAndPushed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := decode[entry.CommandResult](t, awaitEntry(t, c.client(), used.ThreadId, entry.ResultID(used.Command.Id))); got.ExitCode != 0 || !strings.Contains(got.Output, "the branch fix/it") && !strings.Contains(got.Output, "The branch fix/it is there already.") {
+		if got := decode[entry.CommandResult](t, awaitEntry(t, c.client(), used.ThreadId, entry.ResultID(used.Command.Id))); got.ExitCode != 0 || !strings.Contains(got.Output, "the branch fix/it") && !strings.Contains(got.Output, "The branch fix/it already exists.") {
 			t.Errorf("opening a branch ends with %+v", got)
 		}
 	}

@@ -3,7 +3,8 @@
 //
 //	go run ./db/dbtest/gotest -race ./internal/stream/... -- ./internal/rpc ./web
 //
-// Each group of arguments up to -- is one go test without vet. The groups run one after another.
+// Each group of arguments up to -- is one go test without vet. The groups run one after another. The tests' temporary
+// directory is in memory if there is room for it.
 // ARBE_TEST_DATABASE_URL names another Postgres, as for [dbtest]. It exits with 1 if a test failed.
 //
 // [dbtest]: ..

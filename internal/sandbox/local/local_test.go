@@ -56,6 +56,25 @@ func needRoot(t testing.TB) {
 	}
 }
 
+// diskDir is [testing.T.TempDir] on a disk, for tests of the disks of boxes: a file system in memory, where other temporary
+// files may be, has no extents and counts blocks in another way.
+func diskDir(t testing.TB) string {
+	t.Helper()
+	if os.Getuid() != 0 { // TestAnOrdinaryUserCanRunBoxes has chosen one
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp("/var/tmp", "arbe-local-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 func closeDriver(t testing.TB, d *local.Driver) {
 	t.Helper()
 	if err := d.Close(context.Background()); err != nil {
@@ -435,7 +454,7 @@ func TestAnOrdinaryUserCanRunBoxes(t *testing.T) {
 		t.Skip(fault.From(err).Error())
 	}
 	// The user needs a directory and a test binary that it can reach.
-	dir, err := os.MkdirTemp("/tmp", "arbe-rootless-")
+	dir, err := os.MkdirTemp("/var/tmp", "arbe-rootless-")
 	if err != nil {
 		t.Fatal(err)
 	}
