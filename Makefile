@@ -74,12 +74,11 @@ RACED := ./internal/server ./internal/sandbox/local ./internal/dispatch ./intern
 	./internal/blob/... ./internal/outbound ./internal/logging $(CLIENT)/arbe
 LONGEST := ./web ./cmd/arbe ./internal/harness/all ./internal/runner ./internal/chaos ./internal/sandbox/docker ./internal/sandbox/sprite
 
-# Three packages at a time, because tests also wait. Fuzz targets run with their seeds and what was found before, as tests.
-# make fuzz mutates.
+# Fuzz targets run with their seeds and what was found before, as tests. make fuzz mutates.
 .PHONY: test
 test: prerequisites build ts web/axe/node_modules agents ## Run every test, race detector and browser tests included, and list the slowest
 	@others=$$(go list ./... $(CLIENT)/... | grep -vxF "$$(go list $(RACED))"); \
-	go run ./db/dbtest/gotest -race -p 3 -timeout 50m $(RACED) -- -p 3 -timeout 50m $(LONGEST) $$others
+	go run ./db/dbtest/gotest -race -timeout 50m $(RACED) -- -timeout 50m $(LONGEST) $$others
 	@cd web/script && node --test
 	@cd proto/ts && ARBE_BIN=$(CURDIR)/bin/arbe npm test --silent
 

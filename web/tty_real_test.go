@@ -92,8 +92,8 @@ func TestATerminalOnThePage(t *testing.T) {
 	})
 	t.Run("Ctrl-C ends what runs, and arrows bring it back", func(t *testing.T) {
 		b := b.in(t)
-		b.keys("sleep 1000; echo slept $?\r")
-		b.shows("sleep 1000")
+		b.keys("(echo run''ning; exec sleep 1000); echo slept $?\r")
+		b.shows("running") // only now does the shell pass the key on
 		b.chord("c", 0)
 		b.shows("^C")
 		b.keys("echo back $((40+2))\r")
