@@ -227,7 +227,7 @@ func TestApplyingIsWholeWhateverDies(t *testing.T) {
 			if got := output(t, c.cfg, c.parent.Id, "ls many | wc -l; cat many/* | sort -n | md5sum; cat file"); got != output(t, c.cfg, c.parent.Id, fmt.Sprintf("echo %d; seq %d | md5sum; echo better", many, many)) {
 				t.Errorf("the tree above has %q", got)
 			}
-			if again := r.apply(t); again.ExitCode != 0 || !strings.Contains(again.Output, "there already") {
+			if again := r.apply(t); again.ExitCode != 0 || !strings.Contains(again.Output, "already been applied") {
 				t.Errorf("a further retry ends with %+v", again)
 			}
 			watch.goes()
