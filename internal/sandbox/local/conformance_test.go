@@ -11,6 +11,6 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	d := newDriver(t, local.Config{Dir: diskDir(t), Limits: sandbox.Limits{DiskMB: 96}})
+	d := newDriver(t, local.Config{Dir: t.TempDir(), Limits: sandbox.Limits{DiskMB: 96}})
 	sandboxtest.Run(t, true, func(*testing.T) sandbox.Driver { return d })
 }

@@ -22,7 +22,7 @@ import (
 func smallDisk(t *testing.T, size int64) (dir string) {
 	t.Helper()
 	needRoot(t)
-	dir = diskDir(t)
+	dir = t.TempDir()
 	image, target := filepath.Join(dir, "image"), filepath.Join(dir, "mounted")
 	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, size<<20), os.Mkdir(target, 0o755)); err != nil {
 		t.Fatal(err)

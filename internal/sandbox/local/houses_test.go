@@ -13,7 +13,7 @@ import (
 
 func TestAHouseTakesUpNoMoreOfTheDiskThanItMay(t *testing.T) {
 	needRoot(t)
-	d := newDriver(t, local.Config{Dir: diskDir(t), HouseMB: 500})
+	d := newDriver(t, local.Config{Dir: t.TempDir(), HouseMB: 500})
 	defer closeDriver(t, d)
 	if !d.Capabilities().DiskLimit {
 		t.Skip("boxes have no disks here")

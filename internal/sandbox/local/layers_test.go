@@ -69,7 +69,7 @@ func leftovers(dir string) (found []string) {
 
 func TestALayer(t *testing.T) {
 	needRoot(t)
-	dir := diskDir(t)
+	dir := t.TempDir()
 	d := newLayered(t, local.Config{Dir: dir})
 	defer func() { closeDriver(t, d) }()
 	first := kept(t, d, word("first"), "key", `echo work > f; ln f hard; ln -s f link; mkfifo pipe; mkdir -m 700 sub; echo x > sub/x; chmod 640 f; echo home > ~/f; nohup sleep 5000 >/dev/null 2>&1 &`)
@@ -286,7 +286,7 @@ func TestLayersTakeUpNoMoreThanTheyMay(t *testing.T) {
 		return found
 	}
 	t.Run("of one house: those that were not used for the longest time go", func(t *testing.T) {
-		d := newLayered(t, local.Config{Dir: diskDir(t), Layers: local.Layers{HouseMB: 46}})
+		d := newLayered(t, local.Config{Dir: t.TempDir(), Layers: local.Layers{HouseMB: 46}})
 		defer closeDriver(t, d)
 		kept(t, d, "one", "a", fill(10))
 		kept(t, d, "two", "b", fill(10))
@@ -309,7 +309,7 @@ func TestLayersTakeUpNoMoreThanTheyMay(t *testing.T) {
 	t.Run("together with the boxes of their house", func(t *testing.T) {
 		// Each box holds 384 MiB besides its files. The house has room for two further copies of the layer, but only if
 		// the layer itself gives way to the second one.
-		d := newLayered(t, local.Config{Dir: diskDir(t), HouseMB: 2000})
+		d := newLayered(t, local.Config{Dir: t.TempDir(), HouseMB: 2000})
 		defer closeDriver(t, d)
 		of := func(id string) sandbox.Spec {
 			return sandbox.Spec{ID: id, Labels: ofAda, Limits: sandbox.Limits{DiskMB: 2000}}
@@ -366,7 +366,7 @@ func TestLayersTakeUpNoMoreThanTheyMay(t *testing.T) {
 		}
 	})
 	t.Run("longer than they may", func(t *testing.T) {
-		d := newLayered(t, local.Config{Dir: diskDir(t), Layers: local.Layers{Age: time.Nanosecond}})
+		d := newLayered(t, local.Config{Dir: t.TempDir(), Layers: local.Layers{Age: time.Nanosecond}})
 		defer closeDriver(t, d)
 		kept(t, d, "one", "a", "true")
 		if got := there(t, d, "a"); got != "" {
@@ -374,7 +374,7 @@ func TestLayersTakeUpNoMoreThanTheyMay(t *testing.T) {
 		}
 	})
 	t.Run("longer than they may, until they are made again", func(t *testing.T) {
-		dir := diskDir(t)
+		dir := t.TempDir()
 		d := newLayered(t, local.Config{Dir: dir})
 		defer closeDriver(t, d)
 		old := func() bool {
@@ -464,7 +464,7 @@ func keeper(dir string) {
 
 func TestAServerThatIsKilledWhileItMakesALayer(t *testing.T) {
 	needRoot(t)
-	dir := diskDir(t)
+	dir := t.TempDir()
 	closeDriver(t, newLayered(t, local.Config{Dir: dir}))
 	// The server is killed when a file of the layer appears, each time at another moment of the copy.
 	for _, sign := range []string{"layers/making-*", "layers/making-*/disk.ext4", "layers/making-*/layer.json.new", "layers/[0-9a-f]*/layer.json", "layers/removing-*"} {
@@ -554,7 +554,7 @@ func TestAServerThatIsKilledWhileItMakesALayer(t *testing.T) {
 // Building writes 1,000 files and 50 MB, and does nothing else.
 func BenchmarkSecondBoxOfAnEnvironment(b *testing.B) {
 	needRoot(b)
-	d := newLayered(b, local.Config{Dir: diskDir(b)})
+	d := newLayered(b, local.Config{Dir: b.TempDir()})
 	defer closeDriver(b, d)
 	const setup = "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); echo $i > f$i; done; head -c 50M /dev/urandom > large"
 	once := func(id string, prepare func(ref string)) time.Duration {

@@ -33,6 +33,10 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("ARBE_TEST_CREATOR_DIR"); dir != "" {
 		creator(dir)
 	}
+	// The disks of boxes are files, and a file system in memory, where temporary files may be, counts their blocks in another way.
+	if os.Getuid() == 0 { // for another user, TestAnOrdinaryUserCanRunBoxes has chosen one
+		_ = os.Setenv("TMPDIR", "/var/tmp")
+	}
 	os.Exit(m.Run())
 }
 
@@ -54,25 +58,6 @@ func needRoot(t testing.TB) {
 	if os.Getuid() != 0 {
 		t.Skip("the test needs to be root")
 	}
-}
-
-// diskDir is [testing.T.TempDir] on a disk, for tests of the disks of boxes: a file system in memory, where other temporary
-// files may be, has no extents and counts blocks in another way.
-func diskDir(t testing.TB) string {
-	t.Helper()
-	if os.Getuid() != 0 { // TestAnOrdinaryUserCanRunBoxes has chosen one
-		return t.TempDir()
-	}
-	dir, err := os.MkdirTemp("/var/tmp", "arbe-local-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
 }
 
 func closeDriver(t testing.TB, d *local.Driver) {

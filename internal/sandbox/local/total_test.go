@@ -21,7 +21,7 @@ func TestAllBoxesTogetherHaveLimits(t *testing.T) {
 	// pair makes two boxes. Each has limits close to the total for both together.
 	pair := func(t *testing.T, total sandbox.Limits) (boxes []string, try func(ref, script string) string) {
 		t.Helper()
-		d := newDriver(t, local.Config{Dir: diskDir(t), Total: total})
+		d := newDriver(t, local.Config{Dir: t.TempDir(), Total: total})
 		t.Cleanup(func() { closeDriver(t, d) })
 		if !d.Capabilities().MemoryLimit {
 			t.Skip("this machine has no control groups for it")
@@ -88,7 +88,7 @@ func TestAllBoxesTogetherHaveLimits(t *testing.T) {
 
 func TestABoxStartsWhenAllBoxesMayHaveLessThanItHad(t *testing.T) {
 	t.Parallel()
-	dir := diskDir(t)
+	dir := t.TempDir()
 	before := newDriver(t, local.Config{Dir: dir, Total: sandbox.Limits{CPUs: 2, MemoryMB: 1024, PIDs: 1024}})
 	ref := create(t, before, sandbox.Spec{ID: word("less"), Limits: sandbox.Limits{CPUs: 2, MemoryMB: 512, PIDs: 512}})
 	closeDriver(t, before)
@@ -102,7 +102,7 @@ func TestABoxStartsWhenAllBoxesMayHaveLessThanItHad(t *testing.T) {
 // TestSocketsOfABoxHaveALimit is not parallel: it measures the machine.
 func TestSocketsOfABoxHaveALimit(t *testing.T) {
 	needRoot(t)
-	d := newDriver(t, local.Config{Dir: diskDir(t)})
+	d := newDriver(t, local.Config{Dir: t.TempDir()})
 	defer closeDriver(t, d)
 	if !d.Capabilities().MemoryLimit {
 		t.Skip("the machine limits no memory")
