@@ -68,11 +68,11 @@ CLIENT := github.com/arbe-dev/arbe/proto
 # The packages whose goroutines share memory. Their tests run with the race detector, which takes twice the time. Of the
 # others, web, cmd/arbe and chaos drive servers that are made of these, and the rest starts no goroutines. make race runs all
 # with it. In both lists, the packages whose tests take longest come first, so that none of them is left alone at the end.
-RACED := ./internal/server ./internal/sandbox/local ./internal/dispatch ./internal/rpc ./internal/sandbox ./internal/command ./internal/door \
+RACED := ./internal/server ./internal/sandbox/local ./internal/dispatch ./internal/rpc ./internal/sandbox ./internal/command ./internal/httpd ./internal/door \
 	./internal/model ./db/... ./internal/jobs ./internal/fair ./web/transcript ./web/guard ./internal/sandbox/local/... ./internal/turn \
-	./internal/auth/... ./internal/secret/... ./internal/stream/... ./internal/live ./internal/push ./internal/subscription ./internal/httpd \
+	./internal/auth/... ./internal/secret/... ./internal/stream/... ./internal/live ./internal/push ./internal/subscription \
 	./internal/blob/... ./internal/outbound ./internal/logging $(CLIENT)/arbe
-LONGEST := ./web ./cmd/arbe ./internal/harness/all ./internal/runner ./internal/chaos ./internal/sandbox/docker ./internal/sandbox/sprite
+LONGEST := ./web ./cmd/arbe ./internal/harness/all ./internal/runner ./internal/sandbox/docker ./internal/chaos ./internal/sandbox/daytona ./internal/sandbox/sprite
 
 # Fuzz targets run with their seeds and what was found before, as tests. make fuzz mutates.
 .PHONY: test
