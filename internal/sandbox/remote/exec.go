@@ -45,7 +45,8 @@ func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (san
 	if ended := limited.Err() != nil; run.started || ended { // it may be running although no answer says so
 		_, neverSent := errors.AsType[unsentError](err)
 		switch {
-		case neverSent: // nothing runs, and a box that cannot be reached would be asked to end it for endPatience
+		case ended && neverSent && !run.started:
+			// Nothing runs, and a box that cannot be reached would be asked to end it for endPatience.
 		case ended:
 			run.stop(context.WithoutCancel(ctx))
 		case fault.CodeOf(err) == fault.NotFound: // the box disappeared while the command ran
