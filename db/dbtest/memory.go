@@ -34,7 +34,8 @@ func inMemory() string {
 
 // TempDir makes a directory for the temporary files of tests, in memory if there is room for them, and else on the disk.
 // Tests make and delete very many small files, which some file systems are slow at: ext4 without a journal compares each
-// new file with all that were deleted in the last seconds. remove deletes it.
+// new file with all that were deleted in the last seconds. remove deletes it. If its process is killed before, [Launch]
+// deletes it from memory later.
 func TempDir() (dir string, remove func(), err error) {
 	parent := ""
 	if hasRoom(memory, roomOfTests) {

@@ -92,12 +92,15 @@ func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (repl
 		if fault.CodeOf(err) == fault.Exhausted && attempt < interrupted {
 			continue // the run was killed, too
 		}
-		if err != nil {
-			return reply, unsent(doubted(err, uncertain), uncertain)
+		var input []byte
+		if err == nil {
+			input, err = d.encode(ctx, ref, r)
 		}
-		input, err := d.encode(ctx, ref, r)
+		if err != nil && !uncertain {
+			return reply, unsentError{err}
+		}
 		if err != nil {
-			return reply, unsent(doubted(err, uncertain), uncertain)
+			return reply, doubted(err, uncertain)
 		}
 		tries := 0
 		var out []byte
@@ -134,18 +137,10 @@ func doubted(err error, uncertain bool) error {
 	return err
 }
 
-// unsentError is the error of a request that never left this server.
+// unsentError is the error of a request of which no attempt left this server.
 type unsentError struct{ error }
 
 func (e unsentError) Unwrap() error { return e.error }
-
-// unsent marks an error as that of a request that was not sent, unless an earlier attempt may have arrived.
-func unsent(err error, uncertain bool) error {
-	if uncertain {
-		return err
-	}
-	return unsentError{err}
-}
 
 // keeper returns the path of the keeper in a box, after preparing the box if necessary.
 func (d *Driver) keeper(ctx context.Context, ref string) (string, error) {
