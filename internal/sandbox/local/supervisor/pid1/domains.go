@@ -50,18 +50,18 @@ func (s *server) prepareDomains() {
 		exit(1)
 	}
 	s.ruleset = int(ruleset)
-	s.shared = &sharedForks{plans: make(chan *plan), made: make(chan made)}
+	s.shared = &sharedForks{stubs: make(chan *stub), made: make(chan made)}
 	entered := make(chan struct{})
 	go s.shared.run(ruleset, entered)
 	<-entered
 }
 
 // fork makes a stub in the right domain.
-func (s *server) fork(p *plan, own bool) (int, syscall.Errno) {
+func (s *server) fork(st *stub, own bool) (int, syscall.Errno) {
 	if own || s.shared == nil {
-		return fork(p)
+		return fork(st)
 	}
-	s.shared.plans <- p
+	s.shared.stubs <- st
 	m := <-s.shared.made
 	return m.pid, m.errno
 }

@@ -23,67 +23,54 @@ func afterFork()
 //go:linkname afterForkInChild syscall.runtime_AfterForkInChild
 func afterForkInChild()
 
-// plan is everything that a stub needs, laid out so that it allocates nothing.
-type plan struct {
-	stdin, stdout, stderr, control, ruleset uintptr
-
-	groups  [supervisor.MaxGroups]uintptr // the first grouped of them are used
-	grouped uintptr
-	self    [1]byte // written by a thread to enter a group itself
-
-	limits         []supervisor.Limit
-	uid, gid       uintptr
-	own, canary    bool
-	terminal       bool
-	dir            *byte
-	argv, env      []*byte // each ends with nil
-	paths          []*byte
-	sleep          unix.Timespec
-	ready, release [1]byte
-	failure        [2]uint32
+// stub is a process that becomes a command: the system calls that it makes, one after the other. The last ones become the
+// program, so a stub that gets past them has failed.
+type stub struct {
+	calls   []call
+	failure [2]uint32 // of the step that failed
+	kept    []unsafe.Pointer
 }
 
-func newPlan(d supervisor.Decoded, stdin, stdout, stderr, control, ruleset int, groups []int) *plan {
-	p := &plan{
-		stdin: uintptr(stdin), stdout: uintptr(stdout), stderr: uintptr(stderr), control: uintptr(control), ruleset: uintptr(ruleset),
-		limits: d.Limits, uid: uintptr(d.UID), gid: uintptr(d.GID), own: d.Own && ruleset >= 0, canary: d.Canary, terminal: d.Terminal,
-		dir: &d.Dir[0], argv: pointers(d.Argv), env: pointers(d.Env), paths: pointers(d.Paths)[:len(d.Paths)],
-		sleep: unix.NsecToTimespec(100_000_000), ready: [1]byte{supervisor.Ready}, self: [1]byte{'0'},
-		grouped: uintptr(len(groups)),
-	}
-	for i, fd := range groups {
-		p.groups[i] = uintptr(fd)
-	}
-	return p
+// call is a system call of a stub.
+type call struct {
+	number uintptr
+	args   [5]uintptr
+	rule   rule
+	step   uint32 // written to the control socket if the call fails; a stub that fails in step 0 ends in silence
 }
 
-func pointers(texts [][]byte) []*byte {
-	list := make([]*byte, len(texts)+1)
-	for i, text := range texts {
-		list[i] = &text[0]
-	}
-	return list
-}
+// rule says what a stub does with the result of a call.
+type rule byte
 
-// The file descriptors of a stub.
 const (
-	controlFile = 3
-	rulesetFile = 4
-	firstUnused = 5
+	must    rule = iota // an error ends the stub
+	may                 // an error does not matter
+	enter               // an error ends the stub once it is released, because its control socket is not in place yet
+	release             // anything other than one byte ends the stub
+	become              // an error ends the stub, unless another path may have the program
 )
 
-// dropped are the capabilities of process 1. A stub removes them from its bounding set, so that no program that it
-// starts can gain them.
-var dropped = [...]uintptr{unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_SETPCAP}
+// add appends a call.
+func (s *stub) add(step uint32, rule rule, number uintptr, args ...uintptr) {
+	c := call{number: number, rule: rule, step: step}
+	copy(c.args[:], args)
+	s.calls = append(s.calls, c)
+}
 
-// fork makes a stub and returns its process id.
+// keep returns the address of memory for a call, and keeps the memory until the stub has its copy.
+func (s *stub) keep(p unsafe.Pointer) uintptr {
+	s.kept = append(s.kept, p)
+	return uintptr(p)
+}
+
+// fork makes a process that runs a stub, and returns its id.
 //
-// The stub is a copy of this thread alone. The Go scheduler and memory management do not work in it, so it only makes
-// system calls.
+// The process is a copy of this thread alone. The Go scheduler and memory management do not work in it, so it allocates
+// nothing and calls no function except for system calls.
 //
 //go:norace
 //go:noinline
-func fork(p *plan) (int, syscall.Errno) {
+func fork(s *stub) (int, syscall.Errno) {
 	beforeFork()
 	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno != 0 || pid != 0 {
@@ -91,137 +78,49 @@ func fork(p *plan) (int, syscall.Errno) {
 		return int(pid), errno
 	}
 	afterForkInChild()
-
-	var step uint32
-	var n, r, index uintptr
-	var seen, outside syscall.Errno
-	for index = 0; index < p.grouped; index++ {
+	var n uintptr
+	var entering syscall.Errno
+	missing := unix.ENOENT
+	for i := range s.calls {
+		c := &s.calls[i]
 		for {
-			_, _, errno = unix.RawSyscall(unix.SYS_WRITE, p.groups[index], uintptr(unsafe.Pointer(&p.self)), 1)
+			n, _, errno = unix.RawSyscall6(c.number, c.args[0], c.args[1], c.args[2], c.args[3], c.args[4], 0)
 			if errno != unix.EINTR {
 				break
 			}
 		}
-		if errno != 0 {
-			outside = errno
-		}
-	}
-	// Close all files of process 1 except the needed ones, because the command must not get its sockets and records.
-	_, _, errno = unix.RawSyscall(unix.SYS_DUP3, p.stdin, 0, 0)
-	if errno != 0 {
-		goto end
-	}
-	if _, _, errno = unix.RawSyscall(unix.SYS_DUP3, p.stdout, 1, 0); errno != 0 {
-		goto end
-	}
-	if _, _, errno = unix.RawSyscall(unix.SYS_DUP3, p.stderr, 2, 0); errno != 0 {
-		goto end
-	}
-	// Each of the two may have the number that the other needs, so the first is moved out of the way.
-	r, _, errno = unix.RawSyscall(unix.SYS_FCNTL, p.control, unix.F_DUPFD_CLOEXEC, 64)
-	if errno != 0 {
-		goto end
-	}
-	if p.own {
-		if _, _, errno = unix.RawSyscall(unix.SYS_DUP3, p.ruleset, rulesetFile, unix.O_CLOEXEC); errno != 0 {
-			goto end
-		}
-	} else {
-		_, _, _ = unix.RawSyscall(unix.SYS_CLOSE, rulesetFile, 0, 0)
-	}
-	if _, _, errno = unix.RawSyscall(unix.SYS_DUP3, r, controlFile, unix.O_CLOEXEC); errno != 0 {
-		goto end
-	}
-	if _, _, errno = unix.RawSyscall(unix.SYS_CLOSE_RANGE, firstUnused, ^uintptr(0)>>33, 0); errno != 0 {
-		goto end
-	}
-	_, _, _ = unix.RawSyscall(unix.SYS_SETSID, 0, 0, 0) // fails only for a leader of a group, which a new process is not
-
-	for {
-		n, _, errno = unix.RawSyscall(unix.SYS_READ, controlFile, uintptr(unsafe.Pointer(&p.release)), 1)
-		if errno != unix.EINTR {
-			break
-		}
-	}
-	if errno != 0 || n != 1 {
-		goto end
-	}
-
-	step = supervisor.StepGroups
-	if errno = outside; errno != 0 {
-		goto fail
-	}
-	step = supervisor.StepLimits
-	for index = 0; index < uintptr(len(p.limits)); index++ {
-		var limit [2]uint64
-		limit[0], limit[1] = p.limits[index].Value, p.limits[index].Value
-		_, _, errno = unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, uintptr(p.limits[index].Resource), uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
-		if errno != 0 {
-			goto fail
-		}
-	}
-	step = supervisor.StepUser
-	if p.uid != 0 {
-		for index = 0; index < uintptr(len(dropped)); index++ {
-			if _, _, errno = unix.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, dropped[index], 0); errno != 0 {
+		s.failure[0] = c.step
+		switch c.rule {
+		case must:
+			if errno != 0 {
 				goto fail
 			}
-		}
-		if _, _, errno = unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
-			goto fail
-		}
-		if _, _, errno = unix.RawSyscall(unix.SYS_SETRESGID, p.gid, p.gid, p.gid); errno != 0 {
-			goto fail
-		}
-		if _, _, errno = unix.RawSyscall(unix.SYS_SETRESUID, p.uid, p.uid, p.uid); errno != 0 {
-			goto fail
-		}
-	}
-	// Process 1 ignores signals, and the program would inherit that.
-	for index = 1; index <= 64; index++ {
-		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, index, uintptr(unsafe.Pointer(&defaulted)), 0, 8, 0, 0)
-	}
-	if p.canary {
-		_, _, errno = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&p.sleep)), 0, 0)
-		if errno == 0 {
-			_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
-		}
-		goto end
-	}
-	if p.terminal {
-		step = supervisor.StepTerminal
-		if _, _, errno = unix.RawSyscall(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0); errno != 0 {
-			goto fail
+		case enter:
+			if errno != 0 {
+				entering = errno
+			}
+		case release:
+			if n != 1 {
+				goto end
+			}
+			if errno = entering; errno != 0 {
+				goto fail
+			}
+		case become:
+			if errno != unix.ENOENT && errno != unix.ENOTDIR && errno != unix.EACCES {
+				goto fail
+			}
+			if missing != unix.EACCES {
+				missing = errno
+			}
+		case may:
 		}
 	}
-	if p.own {
-		step = supervisor.StepLandlock
-		if _, _, errno = unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, rulesetFile, 0, 0); errno != 0 {
-			goto fail
-		}
-	}
-	step = supervisor.StepDirectory
-	if _, _, errno = unix.RawSyscall(unix.SYS_CHDIR, uintptr(unsafe.Pointer(p.dir)), 0, 0); errno != 0 {
-		goto fail
-	}
-	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, controlFile, uintptr(unsafe.Pointer(&p.ready)), 1)
-	step = supervisor.StepProgram
-	errno = unix.ENOENT
-	for index = 0; index < uintptr(len(p.paths)); index++ {
-		_, _, errno = unix.RawSyscall(unix.SYS_EXECVE,
-			uintptr(unsafe.Pointer(p.paths[index])), uintptr(unsafe.Pointer(&p.argv[0])), uintptr(unsafe.Pointer(&p.env[0])))
-		if errno == unix.EACCES {
-			seen = errno // a later path may work
-		} else if errno != unix.ENOENT && errno != unix.ENOTDIR {
-			break
-		}
-	}
-	if (errno == unix.ENOENT || errno == unix.ENOTDIR) && seen != 0 {
-		errno = seen
-	}
+	errno = missing
 fail:
-	p.failure[0], p.failure[1] = step, uint32(errno)
-	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, controlFile, uintptr(unsafe.Pointer(&p.failure)), supervisor.FailureSize)
+	if s.failure[1] = uint32(errno); s.failure[0] != 0 {
+		_, _, _ = unix.RawSyscall(unix.SYS_WRITE, controlFile, uintptr(unsafe.Pointer(&s.failure)), supervisor.FailureSize)
+	}
 end:
 	for {
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 125, 0, 0)

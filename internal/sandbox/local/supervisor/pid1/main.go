@@ -208,11 +208,15 @@ func (s *server) start(c *conn, files, groups []int) {
 		s.hangUp(c)
 		return
 	}
-	p := newPlan(d, files[1], files[2], files[3], files[4], s.ruleset, groups)
+	ruleset := -1
+	if d.Own {
+		ruleset = s.ruleset
+	}
+	st := newStub(d, stubFiles{stdin: files[1], stdout: files[2], stderr: files[3], control: files[4], ruleset: ruleset, groups: groups})
 	// The lock is held from the fork on, so that a command that ends at once is not reaped before it is in s.running.
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pid, errno := s.fork(p, d.Own)
+	pid, errno := s.fork(st, d.Own)
 	runtime.KeepAlive(text)
 	if errno != 0 {
 		c.send(supervisor.Failed, uint32(errno), -1)

@@ -12,7 +12,7 @@ import (
 // sharedForks is the thread in the shared domain. It must not run anything else, because a thread cannot leave its
 // domain.
 type sharedForks struct {
-	plans chan *plan
+	stubs chan *stub
 	made  chan made
 }
 
@@ -27,8 +27,8 @@ func (f *sharedForks) run(ruleset uintptr, entered chan struct{}) {
 		exit(1)
 	}
 	close(entered)
-	for p := range f.plans {
-		pid, errno := fork(p)
+	for s := range f.stubs {
+		pid, errno := fork(s)
 		f.made <- made{pid, errno}
 	}
 }
