@@ -23,6 +23,13 @@ func afterFork()
 //go:linkname afterForkInChild syscall.runtime_AfterForkInChild
 func afterForkInChild()
 
+// The file descriptors of a stub.
+const (
+	controlFile = 3
+	rulesetFile = 4
+	firstUnused = 5
+)
+
 // stub is a process that becomes a command: the system calls that it makes, one after the other. The last ones become the
 // program, so a stub that gets past them has failed.
 type stub struct {

@@ -10,13 +10,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
 )
 
-// The file descriptors of a stub.
-const (
-	controlFile = 3
-	rulesetFile = 4
-	firstUnused = 5
-)
-
 // dropped are the capabilities of process 1. A stub removes them from its bounding set, so that no program that it
 // starts can gain them.
 var dropped = [...]uintptr{unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_SETPCAP}
