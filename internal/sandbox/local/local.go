@@ -20,7 +20,8 @@
 //	<Dir>/images/<digest>/        unpacked images
 //	<Dir>/layers/<name>/          copies of the disks of prepared boxes
 //	<run>/lock                    locked by the server that uses the directory
-//	<run>/base-<start>            the root file system of boxes without an image: the host's programs, read-only
+//	<run>/base-<start>            the root file system of boxes without an image: the host's programs, read-only; in memory
+//	                              if the server is root
 //	<run>/<id>.<start>/           the bundle and mounted disk of a running box; gone after a reboot
 //
 // If the server is root, <run> is below /run. The data directory may be closed to everyone else (0700 below /root), but
@@ -247,7 +248,11 @@ func (d *Driver) setUp() error {
 	if d.instance, err = instanceOf(d.cfg.Dir); err != nil {
 		return err
 	}
-	d.base, err = hostBase("/", filepath.Join(d.run, "base-"+d.start), d.cfg.ReadOnly)
+	base := filepath.Join(d.run, "base-"+d.start)
+	if err := mountMemory(base); err != nil {
+		return err
+	}
+	d.base, err = hostBase("/", base, d.cfg.ReadOnly)
 	return err
 }
 

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
@@ -438,12 +440,16 @@ func TestAnOrdinaryUserCanRunBoxes(t *testing.T) {
 	if err := local.Install(t.Context()); err != nil {
 		t.Skip(fault.From(err).Error())
 	}
-	// The user needs a directory and a test binary that it can reach.
+	// The user needs a directory and a test binary that it can reach. Its boxes have no disks, so that memory serves.
 	dir, err := os.MkdirTemp("/var/tmp", "arbe-rootless-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
 	binary, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
