@@ -50,7 +50,7 @@ func leftovers(s *suite, t *testing.T) {
 		t.Parallel()
 		b := s.newBox(t, sandbox.Limits{MemoryMB: 128, DiskMB: 32, PIDs: 64, CPUs: 1})
 		b.sh(t, "sleep 4701 &")
-		b.run(t, sandbox.Command{Argv: []string{"perl", "-e", "while (1) { fork }"}, Timeout: time.Second})
+		b.run(t, sandbox.Command{Argv: []string{"perl", "-e", "while (1) { fork }"}, Timeout: time.Second / 2})
 		b.sh(t, "kill -9 $$")
 		if got := b.sh(t, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep [4]701'"); got.stdout != "1\n" {
 			t.Errorf("%q processes are left", got.stdout)
@@ -63,20 +63,22 @@ func secrets(s *suite, t *testing.T) {
 	need(t, s.guarantees.SecretsSeparate, "secrets are each command's own")
 	b := s.newBox(t, small)
 	const secret = "s3cret-value-5c1f"
-	// A background reader records every environment that it can read except its own, for two to three seconds. It records
+	// A background reader records every environment that it can read except its own, until the file over is there. It records
 	// each only once, so that it does not fill the disk.
-	const reader = `perl -e 'exit if fork; close STDOUT; my %had; my $end = time + 3;
-		while (time < $end) { for my $p (glob "/proc/[0-9]*") { next if $p eq "/proc/$$";
+	const reader = `perl -e 'exit if fork; close STDOUT; my %had; my $end = time + 100;
+		until (-e "/workspace/over" || time > $end) { for my $p (glob "/proc/[0-9]*") { next if $p eq "/proc/$$";
 			for my $name ("environ", "mem", "maps") {
-				if (open(my $f, "<", "$p/$name")) { local $/; my $x = <$f> // ""; if (!$had{"$name $x"}++ && open(my $o, ">>", "/workspace/seen")) { print $o "$name $x\n" } } } } }'`
+				if (open(my $f, "<", "$p/$name")) { local $/; my $x = <$f> // ""; if (!$had{"$name $x"}++ && open(my $o, ">>", "/workspace/seen")) { print $o "$name $x\n" } } } } } open(my $o, ">", "/workspace/ended")'`
 	for name, env := range map[string]map[string]string{"without an environment of its own": nil, "with one": {"OTHER": "value"}} {
 		t.Run("a leftover of a command "+name+" reads no later command's", func(t *testing.T) {
-			b.sh(t, "rm -f seen")
+			b.sh(t, "rm -f seen over ended")
 			b.run(t, sandbox.Command{Argv: []string{"sh", "-c", reader}, Env: env})
-			for range 3 {
-				b.run(t, sandbox.Command{Argv: []string{"sh", "-c", "sleep 0.3; :"}, Env: map[string]string{"TOKEN": secret}})
+			for range 3 { // each lives long enough for a reader that searches all processes again and again
+				b.run(t, sandbox.Command{Argv: []string{"sh", "-c", "sleep 0.1; :"}, Env: map[string]string{"TOKEN": secret}})
 			}
-			b.sh(t, "sleep 1.5")
+			if got := b.sh(t, "touch over; for i in $(seq 600); do test -e ended && exit; sleep 0.05; done; exit 1"); got.ExitCode != 0 {
+				t.Error("the reader did not end")
+			}
 			if got := b.sh(t, "wc -c < seen"); got.stdout == "0\n" || got.ExitCode != 0 {
 				if env == nil { // commands without an environment can read each other's environments
 					t.Errorf("it read nothing at all: this test tests nothing (%+v)", got)

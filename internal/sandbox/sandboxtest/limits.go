@@ -28,7 +28,7 @@ func limits(s *suite, t *testing.T) {
 	}
 	t.Run("a fork bomb ends with its time limit", func(t *testing.T) {
 		need(t, s.guarantees.MemoryLimit, "process limit")
-		got := b.run(t, sandbox.Command{Argv: []string{"perl", "-e", "while (1) { fork }"}, Timeout: time.Second})
+		got := b.run(t, sandbox.Command{Argv: []string{"perl", "-e", "while (1) { fork }"}, Timeout: time.Second / 2})
 		if !got.TimedOut || got.ExitCode != 124 {
 			t.Errorf("%+v, want a time-out", got.Result)
 		}

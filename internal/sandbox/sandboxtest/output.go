@@ -82,7 +82,7 @@ func output(s *suite, t *testing.T) {
 			t.Errorf("%+v: the command waited although nobody reads its output", got.Result)
 		}
 	})
-	t.Run("200 MB pass through bounded memory", func(t *testing.T) {
+	t.Run("100 MB pass through bounded memory", func(t *testing.T) {
 		var count, most int64
 		counter := writerFunc(func(p []byte) (int, error) {
 			if count += int64(len(p)); count>>24 != (count-int64(len(p)))>>24 { // every 16 MiB
@@ -94,11 +94,11 @@ func output(s *suite, t *testing.T) {
 			}
 			return len(p), nil
 		})
-		got := b.run(t, sandbox.Command{Argv: []string{"head", "-c", "200000000", "/dev/zero"}, Stdout: counter})
-		if got.ExitCode != 0 || count != 200_000_000 {
+		got := b.run(t, sandbox.Command{Argv: []string{"head", "-c", "100000000", "/dev/zero"}, Stdout: counter})
+		if got.ExitCode != 0 || count != 100_000_000 {
 			t.Errorf("exit code %d, %d bytes", got.ExitCode, count)
 		}
-		if most > 128<<20 {
+		if most > 64<<20 {
 			t.Errorf("%d MiB of memory in use", most>>20)
 		}
 	})
