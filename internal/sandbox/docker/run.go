@@ -93,9 +93,13 @@ func (p *provider) attempts(ctx context.Context, ref string, out []byte, code in
 	return 0
 }
 
-// notStarted reports whether the runtime lacked the resources to start a program, as opposed to the program not existing.
+// notStarted reports whether the runtime lacked the resources to start a program, or the container had ended without the
+// engine knowing it yet, as opposed to the program not existing.
 func notStarted(out []byte, code int) bool {
 	text := string(out[:min(len(out), 2000)])
+	if code >= 126 && (strings.HasPrefix(text, "cannot exec in a stopped state") || strings.HasPrefix(text, "cannot exec in a deleted state")) {
+		return true
+	}
 	if code < 126 || !strings.HasPrefix(text, "OCI runtime exec failed") {
 		return false
 	}
