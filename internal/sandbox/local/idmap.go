@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,22 @@ func mapIDs(target string, from, to uint32) error {
 		return err
 	}
 	return unix.MoveMount(mount, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// mapsIDs is set when the kernel has mapped the ids of a disk. It then can do so for every disk.
+var mapsIDs atomic.Bool
+
+// canMapIDs returns why the kernel cannot map the ids of a mounted disk. It tries it only until it succeeds, because it has
+// to fork the whole server.
+func canMapIDs(trial string) error {
+	if mapsIDs.Load() {
+		return nil
+	}
+	err := mapIDs(trial, firstBlock, firstBlock+1)
+	if err == nil {
+		mapsIDs.Store(true)
+	}
+	return err
 }
 
 // idNamespace returns a user namespace that maps one block of ids to another, and root to itself. Creating it requires

@@ -297,7 +297,7 @@ func (d *Driver) capabilities(ctx context.Context) Capabilities {
 			d.cfg.Log.Warn("sandboxes have no disk limit: this machine has no usable loop devices", "cause", err)
 		}
 		if err == nil && !d.runtime.ownKernel {
-			mapErr := mapIDs(trial, firstBlock, firstBlock+1)
+			mapErr := canMapIDs(trial)
 			if caps.Layers = mapErr == nil; !caps.Layers {
 				d.cfg.Log.Info("built environments are not cached: this machine's kernel cannot map the ids of a disk", "cause", mapErr)
 			}

@@ -3,6 +3,7 @@
 package local
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -110,6 +111,10 @@ func (c *child) alive() bool {
 func reapStrays() {
 	orphans.mu.Lock()
 	defer orphans.mu.Unlock()
+	if !anyEnded() { // as after most ends of children, because someone waits for them
+		orphans.suspects = nil
+		return
+	}
 	suspects := map[int]bool{}
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, file := range lists {
@@ -131,6 +136,14 @@ func reapStrays() {
 	if orphans.suspects = suspects; len(suspects) > 0 {
 		time.AfterFunc(time.Second, lookAgain)
 	}
+}
+
+// anyEnded reports whether a child has ended and was not reaped. It is one system call, where the search for strays reads
+// the files of every child.
+func anyEnded() bool {
+	var found unix.Siginfo
+	err := unix.Waitid(unix.P_ALL, 0, &found, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
+	return err == nil && found.Signo != 0 || err != nil && !errors.Is(err, unix.ECHILD)
 }
 
 // lookAgain triggers a check of our children now.
