@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/harness/claude"
+	"github.com/arbe-dev/arbe/internal/harness/codex"
+	"github.com/arbe-dev/arbe/internal/harness/pi"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	arbe "github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -21,7 +24,7 @@ import (
 var shells = map[string][2]string{"pi": {"bash", "command"}, "codex": {"exec_command", "cmd"}, "claude": {"Bash", "command"}}
 
 // The real agents, in real sandboxes with a repository whose configuration would have them run a program, ask a scripted model
-// through the gateway. In the middle of pi's run, the server is killed and replaced by a newer one. Then everything else dies,
+// through the gateway. Pi is installed from npm's own registry, and the others from one in the sandbox; see [installable]. In the middle of pi's run, the server is killed and replaced by a newer one. Then everything else dies,
 // stops or fails.
 func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	if testing.Short() {
@@ -77,7 +80,8 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	cfg := settings(t) // with a Postgres of its own, which dies
-	cfg.Maxima.DiskMB, cfg.Local.Grace = 8192, 2*time.Minute
+	packages := newInstallable(t, codex.Harness{}, claude.Harness{})
+	cfg.Maxima.DiskMB, cfg.Local.Grace, cfg.Local.ReadOnly = 8192, 2*time.Minute, append(packages.dirs, installedHere(t, pi.Harness{}))
 	a := &agents{cfg: cfg, server: startProcess(t, cfg), models: models, threads: map[string]string{}, lasting: map[string]string{}, hanging: map[string]string{}}
 	c := client(t, cfg)
 	parent, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: newThread(t, c)})
@@ -98,9 +102,10 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 			}
 		}
 	}
+	repository := "git init -q; " + hostileRepository() + "git add -A; git -c user.name=a -c user.email=a@b commit -q -m begin"
 	// A mirror of packages at a private address may have a certificate that only this machine knows.
 	env, err := c.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: house, Name: "agents",
-		Config: &arbev1.EnvironmentConfig{Setup: "npm config set strict-ssl false; git init -q; " + hostileRepository() + "git add -A; git -c user.name=a -c user.email=a@b commit -q -m begin"}})
+		Config: &arbev1.EnvironmentConfig{Setup: "npm config set strict-ssl false; " + repository}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,6 +133,15 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 				t.Fatal(err)
 			} else {
 				a.box = got.Thread.SandboxId
+			}
+			if agent == "pi" { // the others are installed from packages of this machine, and so are all in later sandboxes
+				if got := output(t, cfg, child, packages.start); got != "" {
+					t.Fatalf("the registry does not start: %s", got)
+				}
+				if _, err := c.Environments.UpdateEnvironment(t.Context(), &arbev1.UpdateEnvironmentRequest{Id: env.Environment.Id,
+					Config: &arbev1.EnvironmentConfig{Setup: linkedHere(t, pi.Harness{}) + repository, Start: packages.start}}); err != nil {
+					t.Fatal(err)
+				}
 			}
 			run(t, c, child, "touch go-"+agent)
 			log := awaitLong(t, c, child, `"from":"running"`)

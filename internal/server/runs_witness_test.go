@@ -2,30 +2,21 @@ package server_test
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/harness/acp"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
+	arbe "github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 // An agent of the Agent Client Protocol, in a real sandbox, does not report failure. So the outcome of the run depends on how
 // the gateway saw the last model call end. Tools that need approval wait for a person.
 func TestTheGatewayIsAWitness(t *testing.T) {
-	for _, agent := range []struct{ handle, tool, model string }{
-		{"opencode", "bash", "anthropic/plain"},
-		{"gemini", "run_shell_command", "google/plain"},
-	} {
-		t.Run(agent.handle, func(t *testing.T) { testWitness(t, agent.handle, agent.tool, agent.model) })
-	}
-}
-
-func testWitness(t *testing.T, handle, tool, model string) {
-	if testing.Short() {
-		t.Skip("it installs the agent")
-	}
 	if _, err := exec.LookPath("npm"); err != nil {
 		t.Skip("npm is not installed")
 	}
@@ -38,41 +29,55 @@ func testWitness(t *testing.T, handle, tool, model string) {
 		case strings.Contains(said, "REFUSED"):
 			return modeltest.Reply{Status: 400, Error: modeltest.Error{Type: "invalid_request_error", Message: "the roof is on fire"}}
 		}
+		tool := "bash"
+		if slices.Contains(r.Tools, "run_shell_command") {
+			tool = "run_shell_command"
+		}
 		return modeltest.Reply{Text: "I write it.", Calls: []modeltest.Call{{Name: tool, Arguments: `{"command":"echo written > file; cat file","description":"write"}`}}}
 	})
 	for name, value := range map[string]string{
-		"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": models.URL, "GEMINI_API_KEY": "test", "GOOGLE_GEMINI_BASE_URL": models.URL, "ARBE_MODEL": model,
-		"ARBE_SANDBOX_PRIVATE_HOSTS": "registry.npmjs.org", "ARBE_SANDBOX_MAX_MEMORY_MB": "2048",
+		"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": models.URL, "GEMINI_API_KEY": "test", "GOOGLE_GEMINI_BASE_URL": models.URL, "ARBE_MODEL": "anthropic/plain",
+		"ARBE_SANDBOX_MAX_MEMORY_MB": "2048",
 	} {
 		t.Setenv(name, value)
 	}
+	packages := newInstallable(t, acp.OpenCode(), acp.Gemini())
 	cfg := served(t)
-	cfg.Maxima.DiskMB, cfg.Local.Grace = 8192, 2*time.Minute
+	cfg.Maxima.DiskMB, cfg.Local.Grace, cfg.Local.ReadOnly = 8192, 2*time.Minute, packages.dirs
 	startProcess(t, cfg)
 	c := client(t, cfg)
 	parent, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: newThread(t, c)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	house := parent.Thread.HouseId
-	if _, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: handle, Runtime: handle}); err == nil || !strings.Contains(err.Error(), "there is no runtime") {
-		t.Errorf("a runtime that is none: %v", err)
-	}
-	made, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: handle, Runtime: "acp-" + handle, Ask: &arbev1.Names{Values: []string{"run_command"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A mirror of packages at a private address may have a certificate that only this machine knows.
-	env, err := c.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: house, Name: "agents",
-		Config: &arbev1.EnvironmentConfig{Setup: "npm config set strict-ssl false"}})
+	env, err := c.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: parent.Thread.HouseId, Name: "agents",
+		Config: &arbev1.EnvironmentConfig{Start: packages.start}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	box := ""
+	for _, agent := range []struct{ handle, model string }{{"opencode", "anthropic/plain"}, {"gemini", "google/plain"}} {
+		t.Run(agent.handle, func(t *testing.T) {
+			box = testWitness(t, c, parent.Thread, agent.handle, agent.model, env.Environment.Id, box)
+		})
+	}
+}
+
+// testWitness has an agent succeed and fail, in a sandbox or in a new one, and returns the sandbox.
+func testWitness(t *testing.T, c *arbe.Client, parent *arbev1.Thread, handle, model, env, box string) string {
+	house := parent.HouseId
+	if _, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: handle, Runtime: handle}); err == nil || !strings.Contains(err.Error(), "there is no runtime") {
+		t.Errorf("a runtime that is none: %v", err)
+	}
+	made, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: handle, Runtime: "acp-" + handle, Model: model, SkipModelCheck: true,
+		Ask: &arbev1.Names{Values: []string{"run_command"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	delegate := func(task string) string {
 		t.Helper()
-		d, err := c.Runs.Delegate(t.Context(), &arbev1.DelegateRequest{HouseId: house, ParentThreadId: parent.Thread.Id, Task: task,
-			Agent: "@" + made.Bot.Handle, EnvironmentId: env.Environment.Id, Sandbox: box})
+		d, err := c.Runs.Delegate(t.Context(), &arbev1.DelegateRequest{HouseId: house, ParentThreadId: parent.Id, Task: task,
+			Agent: "@" + made.Bot.Handle, EnvironmentId: env, Sandbox: box})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,4 +113,5 @@ func testWitness(t *testing.T, handle, tool, model string) {
 	box = got.Thread.SandboxId
 	ends(delegate("CUT"), "failed", "limit of tokens")
 	ends(delegate("REFUSED"), "failed", "roof is on fire")
+	return box
 }
