@@ -9,14 +9,13 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/arbe-dev/arbe/internal/door"
-	"github.com/arbe-dev/arbe/internal/harness/harnesstest"
 	"github.com/arbe-dev/arbe/internal/harness/pi"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/sandbox/daytona"
@@ -56,14 +55,10 @@ func TestPiAtEachProvider(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The sandboxes take pi from here instead of npm.
-	program := serveAt(t, address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tar := exec.CommandContext(r.Context(), "tar", "-C", harnesstest.Program(t, pi.Harness{}), "-c", ".")
-		tar.Stdout = w
-		if err := tar.Run(); err != nil {
-			panic(http.ErrAbortHandler)
-		}
-	}))
+	// The sandboxes take pi from here instead of npm, without the files that it needs only to be developed.
+	archive := filepath.Join(t.TempDir(), "pi.tar")
+	execute(t, "tar", "-C", filepath.Dir(installedHere(t, pi.Harness{})), "-cf", archive, "--exclude=*.map", "--exclude=*.ts", "--exclude=*.md", "--exclude=@esbuild", "--exclude=node/node_modules", "node_modules")
+	program := serveAt(t, address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, archive) }))
 	install := `set -e
 dir=$HOME/.arbe/agents/pi-` + pi.Version + `
 mkdir -p $dir
