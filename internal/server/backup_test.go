@@ -13,7 +13,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/db/embedded"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/server"
@@ -30,8 +29,8 @@ func TestABackupMakesTheInstallationOnANewMachine(t *testing.T) {
 			t.Skip(program + " is not installed")
 		}
 	}
-	old := settings(t)
-	old.DatabaseURL, old.BlobStore, old.SaveAfter = dbtest.Empty(t), "directory", 50*time.Millisecond
+	old := served(t)
+	old.BlobStore, old.SaveAfter = "directory", 50*time.Millisecond
 	start(t, old)
 	c := client(t, old)
 	thread := newThread(t, c)

@@ -77,8 +77,7 @@ func copyDatabase(t *testing.T, from, to string) {
 
 func TestADataDirectoryAndAnotherDatabase(t *testing.T) {
 	t.Parallel()
-	cfg := settings(t)
-	cfg.DatabaseURL = dbtest.Empty(t)
+	cfg := served(t)
 	first := start(t, cfg)
 	thread := newThread(t, client(t, cfg))
 	output(t, cfg, thread, "echo work > f")
@@ -88,8 +87,7 @@ func TestADataDirectoryAndAnotherDatabase(t *testing.T) {
 		t.Fatalf("there are the working trees %v, want one", trees)
 	}
 
-	populated := settings(t)
-	populated.DatabaseURL = dbtest.Empty(t)
+	populated := served(t)
 	stop(t, start(t, populated))
 	for what, databaseURL := range map[string]string{
 		"that is empty": dbtest.Empty(t), "of another installation": populated.DatabaseURL, "that would be an embedded one": "",
@@ -119,8 +117,7 @@ func TestADataDirectoryAndAnotherDatabase(t *testing.T) {
 
 func TestADatabaseRestoredToAnEarlierTime(t *testing.T) {
 	t.Parallel()
-	cfg := settings(t)
-	cfg.DatabaseURL = dbtest.Empty(t)
+	cfg := served(t)
 	s := start(t, cfg)
 	before := newThread(t, client(t, cfg))
 	output(t, cfg, before, "echo before > f")

@@ -21,7 +21,7 @@ import (
 // Access that one server revokes ends on the other server too, even if that server receives no notification.
 func TestARevocationReachesEveryServer(t *testing.T) {
 	t.Parallel()
-	url := dbtest.Empty(t)
+	url := dbtest.Migrated(t)
 	key, err := secret.NewKey()
 	if err != nil {
 		t.Fatal(err)

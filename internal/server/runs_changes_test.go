@@ -31,7 +31,7 @@ func newRepository(t *testing.T) (*counters, *gitHost) {
 	}
 	t.Setenv("ARBE_GIT_AUTHORITIES", authorities)
 	t.Setenv("ARBE_SANDBOX_PRIVATE_HOSTS", host.name)
-	c := newCountersIn(t, &arbev1.EnvironmentConfig{
+	c := newCountersIn(t, served(t), &arbev1.EnvironmentConfig{
 		Repo: host.URL + "/one.git", Git: []*arbev1.GitCredential{{Host: host.name, Secret: "GIT_TOKEN"}},
 		Setup: counter + "printf 'steps-*\\ngo-*\\nmade\\n' >> /workspace/.git/info/exclude\n",
 	})

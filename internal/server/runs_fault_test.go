@@ -60,15 +60,14 @@ type counters struct {
 
 func newCounters(t *testing.T) *counters {
 	t.Helper()
-	return newCountersIn(t, &arbev1.EnvironmentConfig{Setup: counter})
+	return newCountersIn(t, settings(t), &arbev1.EnvironmentConfig{Setup: counter}) // with a Postgres of its own, which dies
 }
 
-// newCountersIn is newCounters in an environment whose setup includes counter.
-func newCountersIn(t *testing.T, config *arbev1.EnvironmentConfig) *counters {
+// newCountersIn returns counters on a server with these settings, in an environment whose setup includes counter.
+func newCountersIn(t *testing.T, cfg server.Config, config *arbev1.EnvironmentConfig) *counters {
 	t.Helper()
 	t.Setenv("ANTHROPIC_API_KEY", "sk-test") // the counter asks no model, but a run needs one
 	t.Setenv("ARBE_MODEL", "anthropic/plain")
-	cfg := settings(t)
 	cfg.Local.Grace = 2 * time.Minute
 	c := &counters{t: t, cfg: cfg, server: startProcess(t, cfg)}
 	got, err := c.client().Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: newThread(t, c.client())})
