@@ -301,7 +301,7 @@ func TestWhatRunsInASandboxOutlivesItsServer(t *testing.T) {
 
 func TestSandboxesOfTwoMachines(t *testing.T) {
 	t.Parallel()
-	url := dbtest.Empty(t)
+	url := dbtest.Migrated(t)
 	key, err := secret.NewKey()
 	if err != nil {
 		t.Fatal(err)
@@ -310,13 +310,13 @@ func TestSandboxesOfTwoMachines(t *testing.T) {
 	var processes [2]*exec.Cmd
 	for i := range cfgs {
 		cfgs[i] = settings(t)
-		cfgs[i].DatabaseURL, cfgs[i].SecretKey, cfgs[i].MachineGone = url, key, time.Minute
+		cfgs[i].DatabaseURL, cfgs[i].SecretKey, cfgs[i].MachineGone = url, key, 20*time.Second
 		processes[i] = startProcess(t, cfgs[i])
 	}
 	thread := newThread(t, client(t, cfgs[0]))
 	t.Run("commands that are asked for of either server run where the thread's sandbox is", func(t *testing.T) {
 		var asked []*arbev1.RunCommandResponse
-		for i := range 40 {
+		for i := range 20 {
 			asked = append(asked, run(t, client(t, cfgs[i%2]), thread, "hostname; echo here >> runs"))
 		}
 		boxes := map[string]int{}
@@ -329,7 +329,7 @@ func TestSandboxesOfTwoMachines(t *testing.T) {
 		if len(boxes) != 1 {
 			t.Errorf("they ran on %v", boxes)
 		}
-		if got := output(t, cfgs[1], thread, "wc -l < runs"); got != "40\n" {
+		if got := output(t, cfgs[1], thread, "wc -l < runs"); got != "20\n" {
 			t.Errorf("%q ran", got)
 		}
 	})
