@@ -43,7 +43,7 @@ func TestTheGatewayIsAWitness(t *testing.T) {
 	}
 	packages := newInstallable(t, acp.OpenCode(), acp.Gemini())
 	cfg := served(t)
-	cfg.Maxima.DiskMB, cfg.Local.Grace, cfg.Local.ReadOnly = 8192, 2*time.Minute, packages.dirs
+	cfg.Local.Grace, cfg.Local.ReadOnly = 2*time.Minute, packages.dirs
 	startProcess(t, cfg)
 	c := client(t, cfg)
 	parent, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: newThread(t, c)})

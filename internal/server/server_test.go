@@ -678,7 +678,7 @@ func settings(t testing.TB) server.Config {
 		os.Chmod(d, 0o755)
 	}
 	return server.Config{Addr: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), Local: local.Config{Runtime: "runc", Grace: time.Second},
-		Maxima:   sandbox.Maxima{Limits: sandbox.Limits{DiskMB: 512}}, // sandboxes reserve their disks
+		Maxima:   sandbox.Maxima{Limits: sandbox.Limits{DiskMB: 128}}, // sandboxes reserve their disks, here in memory
 		LogLevel: slog.LevelWarn}
 }
 
