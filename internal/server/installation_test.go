@@ -87,7 +87,8 @@ func TestADataDirectoryAndAnotherDatabase(t *testing.T) {
 		t.Fatalf("there are the working trees %v, want one", trees)
 	}
 
-	populated := served(t)
+	populated := settings(t)
+	populated.DatabaseURL = dbtest.Empty(t) // migrated databases are copies, and would be of one installation
 	stop(t, start(t, populated))
 	for what, databaseURL := range map[string]string{
 		"that is empty": dbtest.Empty(t), "of another installation": populated.DatabaseURL, "that would be an embedded one": "",
