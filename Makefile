@@ -218,7 +218,7 @@ ts: proto/ts/node_modules
 .PHONY: prerequisites
 prerequisites:
 	@missing=; \
-	for need in chromium=chromium runc=runc git=git mkfs.ext4=e2fsprogs; do \
+	for need in chromium=chromium chromium-headless-shell=chromium-headless-shell runc=runc git=git mkfs.ext4=e2fsprogs; do \
 		command -v $${need%%=*} >/dev/null || test -x /usr/sbin/$${need%%=*} || missing="$$missing $${need#*=}"; \
 	done; \
 	command -v postgres >/dev/null || ls -d /usr/lib/postgresql/*/bin >/dev/null 2>&1 || missing="$$missing postgresql"; \

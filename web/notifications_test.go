@@ -102,7 +102,7 @@ func TestAServiceWorkerShowsWhatIsPushed(t *testing.T) {
 	f.notified.ServerKey = serverKey
 	f.thread("plans", "Plans")
 	f.says("plans", f.me.Id, "first", entry.Chat{Text: "hello"})
-	b := newTab(t, f.start(t))
+	b := newTabOf(t, chromium, f.start(t)) // the headless shell keeps no notifications
 	if _, err := chromedp.CallBrowser(b.ctx, browser.SetPermission, browser.SetPermissionParams{Permission: &browser.PermissionDescriptor{Name: "notifications"},
 		Setting: browser.PermissionSettingGranted, Origin: b.base, BrowserContextID: chromedp.FromContext(b.ctx).BrowserContextID}); err != nil {
 		t.Fatal(err)

@@ -20,27 +20,50 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// chromium is one browser for all tests. Each test has its own profile in it.
+// headless is one browser for all tests. Each test has its own profile in it. It is Chromium's headless shell, which has the
+// engine of Chromium without its windows, and takes half of its processor time. Without the shell, it is [chromium].
+var headless = sync.OnceValues(func() (context.Context, error) {
+	path, err := exec.LookPath("chromium-headless-shell")
+	if err != nil {
+		return chromium()
+	}
+	return launch(path)
+})
+
+// chromium is one browser for the tests of what only a browser with windows has.
 var chromium = sync.OnceValues(func() (context.Context, error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
 		return nil, fmt.Errorf("these tests drive a real browser; install chromium: %w", err)
 	}
+	return launch(path)
+})
+
+// launched are the browsers to close after the tests.
+var launched struct {
+	sync.Mutex
+	browsers []context.Context
+}
+
+func launch(path string) (context.Context, error) {
 	allocator, _ := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.WSURLReadTimeout(patience), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
 		chromedp.Flag("host-resolver-rules", "MAP *.arbe.test 127.0.0.1"), // for tests of several hosts of one domain
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-background-networking", true))...)
 	browser, _ := chromedp.NewContext(allocator)
+	launched.Lock()
+	defer launched.Unlock()
+	launched.browsers = append(launched.browsers, browser)
 	return browser, chromedp.Do(browser)
-})
+}
 
-// TestMain closes the browser after the tests.
+// TestMain closes the browsers after the tests.
 func TestMain(m *testing.M) {
 	if os.Getenv(asServer) != "" {
 		os.Exit(beServer())
 	}
 	code := m.Run()
-	if browser, err := chromium(); err == nil {
+	for _, browser := range launched.browsers {
 		_ = chromedp.Cancel(browser)
 	}
 	os.Exit(code)
@@ -59,9 +82,11 @@ type tab struct {
 func (b *tab) allow(texts ...string) { b.allowed.Store(&texts) }
 
 // newTab opens a tab in a fresh profile, logged in at base.
-func newTab(t *testing.T, base string) *tab {
+func newTab(t *testing.T, base string) *tab { t.Helper(); return newTabOf(t, headless, base) }
+
+func newTabOf(t *testing.T, open func() (context.Context, error), base string) *tab {
 	t.Helper()
-	browser, err := chromium()
+	browser, err := open()
 	if err != nil {
 		t.Fatal(err)
 	}
