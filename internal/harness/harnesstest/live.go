@@ -17,12 +17,13 @@ import (
 
 // This file is about agents at work: what they show, and what reaches them.
 
-// shows: the model goes on with its answer only once the beginning was shown.
+// shows: the model goes on with its answer only once the beginning was shown. The answer is a success, whole.
 func shows(t *testing.T, h harness.Harness) {
 	t.Parallel()
 	begun := make(chan struct{})
+	text := "It begins. " + strings.Repeat("It goes on. ", 20) + "It ends."
 	b := newBox(t, h, func(*modeltest.Request) modeltest.Reply {
-		return modeltest.Reply{Text: "It begins. " + strings.Repeat("It goes on. ", 20) + "It ends.", Before: func(part int) {
+		return modeltest.Reply{Text: text, Before: func(part int) {
 			if part != 40 {
 				return
 			}
@@ -39,7 +40,7 @@ func shows(t *testing.T, h harness.Harness) {
 			once()
 		}
 	}
-	if o := b.run("go on", nil); o.Failed != "" || !strings.HasSuffix(o.Text, "It ends.") {
+	if o := b.run("go on", nil); o.Failed != "" || o.Text != text {
 		t.Errorf("the outcome is %+v", o)
 	}
 }
