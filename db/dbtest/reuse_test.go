@@ -70,6 +70,77 @@ func TestADatabaseIsUsedAgainWithoutItsRows(t *testing.T) {
 	}
 }
 
+// A session keeps what pgx prepared, so that the tests of a process do not plan the same statements again.
+func TestASessionKeepsPreparedStatements(t *testing.T) {
+	const query, mistaken = "select count(*) from agents where name = $1", "select count(*) from agents where nmae = $1"
+	ask := func(t *testing.T, owner *pgx.Conn) (plans int) {
+		var n int
+		if err := owner.QueryRow(t.Context(), query, "Ann").Scan(&n); err != nil || n != 0 {
+			t.Errorf("got %d rows, %v", n, err)
+		}
+		err := owner.QueryRow(t.Context(), "select coalesce(sum(custom_plans + generic_plans), 0) from pg_prepared_statements where statement = $1", query).Scan(&plans)
+		if err != nil {
+			t.Error(err)
+		}
+		return plans
+	}
+	for _, c := range []struct {
+		name  string
+		do    func(owner *pgx.Conn) error
+		plans int // of the query in the test after it
+	}{
+		{"after nothing else", func(*pgx.Conn) error { return nil }, 2},
+		{"after a statement with a mistake", func(owner *pgx.Conn) error {
+			if err := owner.QueryRow(t.Context(), mistaken, "Ann").Scan(nil); err == nil {
+				t.Error("there is no error")
+			}
+			return nil
+		}, 1},
+		{"in an aborted transaction", func(owner *pgx.Conn) error {
+			run(t, owner, "begin")
+			if _, err := owner.Exec(t.Context(), "select 1/0"); err == nil {
+				t.Error("there is no error")
+			}
+			_, err := owner.Exec(t.Context(), "rollback")
+			return err
+		}, 2},
+		{"after it was closed", func(owner *pgx.Conn) error { return owner.DeallocateAll(t.Context()) }, 1},
+		{"after another was closed", func(owner *pgx.Conn) error {
+			if _, err := owner.Prepare(t.Context(), "another", "select 1"); err != nil {
+				return err
+			}
+			return owner.Deallocate(t.Context(), "another")
+		}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			use(t, func(_ *dbtest.Database, owner *pgx.Conn) { run(t, owner, "deallocate all") })
+			use(t, func(_ *dbtest.Database, owner *pgx.Conn) {
+				if plans := ask(t, owner); plans != 1 {
+					t.Errorf("the first test planned it %d times", plans)
+				}
+				if err := c.do(owner); err != nil {
+					t.Error(err)
+				}
+			})
+			use(t, func(_ *dbtest.Database, owner *pgx.Conn) {
+				if plans := ask(t, owner); plans != c.plans {
+					t.Errorf("it was planned %d times, want %d", plans, c.plans)
+				}
+			})
+			// Closing one statement leaves those that an earlier client prepared.
+			use(t, func(_ *dbtest.Database, owner *pgx.Conn) {
+				if _, err := owner.Prepare(t.Context(), "another", "select 1"); err != nil {
+					t.Error(err)
+				}
+				if err := owner.Deallocate(t.Context(), "another"); err != nil {
+					t.Error(err)
+				}
+				ask(t, owner)
+			})
+		})
+	}
+}
+
 func TestADatabaseWhoseTestChangedMoreThanRowsIsNotUsedAgain(t *testing.T) {
 	for name, statement := range map[string]string{
 		"a function": "create or replace function house_word(p_house text) returns text language sql immutable set search_path = pg_catalog, pg_temp as $$ select p_house $$",

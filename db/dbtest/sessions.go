@@ -17,7 +17,8 @@ import (
 
 // sessions passes the connections of one test on to Postgres. When a client closes its connection, Postgres keeps the session for the
 // next client with the same parameters, because a new session costs far more than most tests ask of it: it reads the catalogs
-// again. The session is reset by "discard all".
+// again. The session is reset as by "discard all", but it keeps the statements that clients prepared, and the plans of functions: see
+// [statements].
 //
 // A transaction that the client leaves open is rolled back. If Postgres is still executing a statement of it, the session ends.
 //
@@ -41,6 +42,8 @@ type session struct {
 	parameters string
 	greeting   []byte
 	process    uint32
+	// prepared are the statements that earlier clients prepared.
+	prepared map[string]string
 }
 
 // The codes of first messages that are not a startup message.
@@ -320,6 +323,7 @@ type exchange struct {
 	client net.Conn
 	// awaited counts the messages that say that Postgres is ready for the next query. A new session sends one by itself.
 	awaited atomic.Int64
+	statements
 	// leaving reports that the client has said goodbye.
 	leaving atomic.Bool
 	// answered receives the result of answer.
@@ -328,7 +332,7 @@ type exchange struct {
 
 // begin begins to pass on what Postgres sends.
 func (s *session) begin(client net.Conn) *exchange {
-	x := &exchange{session: s, client: client, answered: make(chan bool, 1)}
+	x := &exchange{session: s, client: client, statements: statements{added: map[string]string{}}, answered: make(chan bool, 1)}
 	if len(s.greeting) == 0 {
 		x.awaited.Store(1)
 	}
@@ -345,11 +349,9 @@ func (x *exchange) end() {
 // reset resets the session after the client has said goodbye. It reports whether the session can be used again.
 func (x *exchange) reset() bool {
 	x.leaving.Store(true)
-	// Outside a transaction, "rollback" does nothing.
-	const rollback, discard = "Q\x00\x00\x00\x0drollback\x00", "Q\x00\x00\x00\x10discard all\x00"
 	if x.awaited.Add(2) != 2 {
 		x.server.Close() // Postgres is still executing something
-	} else if _, err := io.WriteString(x.server, rollback+discard); err != nil {
+	} else if _, err := io.WriteString(x.server, simpleQuery("rollback")+simpleQuery(x.forget())); err != nil { // outside a transaction, "rollback" does nothing
 		x.server.Close()
 	}
 	return <-x.answered
@@ -372,7 +374,19 @@ func (x *exchange) ask() (goodbye bool) {
 		case 'Q', 'S', 'F': // query, sync, function call
 			x.awaited.Add(1)
 		}
-		if copyMessage(out, in, size) != nil {
+		instead, err := x.asks(x.session, in, kind, size)
+		if err != nil {
+			return false
+		}
+		if instead != "" {
+			if _, err := out.WriteString(instead); err != nil {
+				return false
+			}
+			_, err = in.Discard(size)
+		} else {
+			err = copyMessage(out, in, size)
+		}
+		if err != nil {
 			return false
 		}
 	}
@@ -400,6 +414,9 @@ func (x *exchange) answer() (reset bool) {
 				x.process = binary.BigEndian.Uint32(message[5:])
 			}
 			ready = kind == 'Z'
+		}
+		if kind == '1' { // parse complete
+			x.parsed.Add(1)
 		}
 		var status byte
 		if kind == 'Z' {
