@@ -62,7 +62,7 @@ type options struct {
 
 func setup(t testing.TB, o options) *bench {
 	t.Helper()
-	d := dbtest.New(t)
+	d := dbtest.Reuse(t, 10)
 	b := &bench{TB: t, db: d.DB, owner: d.Owner(t), auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer}), providers: modeltest.New(t, o.script)}
 	at := b.providers.URL
 	if o.provider != nil {

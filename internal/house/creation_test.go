@@ -25,7 +25,7 @@ func TestWhoCreatesHouses(t *testing.T) {
 	} {
 		t.Run(string(c.creation), func(t *testing.T) {
 			t.Parallel()
-			d := dbtest.New(t)
+			d := dbtest.Reuse(t, 10)
 			houses := setup(t, d, nil, map[string]error{sandbox.DefaultDriver: fault.New(fault.Unavailable, "no runtime", "install it")})
 			houses.Creation = c.creation
 			person := func(name string) string {

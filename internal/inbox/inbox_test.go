@@ -40,7 +40,7 @@ func must(t testing.TB, err error) {
 
 func setup(t testing.TB) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.New(t)}
+	b := &bench{Database: dbtest.Reuse(t, 10)}
 	var err error
 	b.log, err = stream.Open(t.Context(), b.DB, slog.New(slog.DiscardHandler))
 	must(t, err)

@@ -34,7 +34,7 @@ type of struct {
 
 func house(t *testing.T, variables map[string]string) of {
 	t.Helper()
-	d := dbtest.New(t)
+	d := dbtest.Reuse(t, 10)
 	installation := model.NewInstallation(func(name string) string { return variables[name] }, func(context.Context, model.Endpoint) (model.Listing, error) {
 		return model.Listing{}, context.DeadlineExceeded
 	})

@@ -375,7 +375,7 @@ func TestSilentServersDelayNobody(t *testing.T) {
 // The lists that a server keeps do not grow with the houses that it has.
 func TestListsAreForgotten(t *testing.T) {
 	t.Parallel()
-	d := dbtest.New(t)
+	d := dbtest.Reuse(t, 10)
 	var asked atomic.Int64
 	ask := asking{models: func(context.Context, model.Endpoint) (model.Listing, error) {
 		asked.Add(1)

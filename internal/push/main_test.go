@@ -49,7 +49,7 @@ func must(t testing.TB, err error) {
 // setup also makes tests faster: people are notified immediately.
 func setup(t testing.TB) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.New(t), service: newService(t), now: time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)}
+	b := &bench{Database: dbtest.Reuse(t, 10), service: newService(t), now: time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)}
 	var err error
 	b.log, err = stream.Open(t.Context(), b.DB, slog.New(slog.DiscardHandler))
 	must(t, err)

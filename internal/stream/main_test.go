@@ -30,7 +30,7 @@ type bench struct {
 
 func setup(t testing.TB) *bench {
 	t.Helper()
-	return newBench(t, dbtest.New(t))
+	return newBench(t, dbtest.Reuse(t, 10))
 }
 
 // newBench creates the house and its member in a migrated database, and opens a Log.

@@ -35,7 +35,7 @@ type bench struct {
 
 func setup(t testing.TB, local bool) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.New(t), t: t}
+	b := &bench{Database: dbtest.Reuse(t, 10), t: t}
 	if err := b.Owner(t).QueryRow(t.Context(), "insert into houses (name) values ('Home') returning id").Scan(&b.house); err != nil {
 		t.Fatal(err)
 	}
