@@ -41,7 +41,7 @@ func Open(cfg Config) (*remote.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &provider{cfg: cfg, used: map[string]*usage{}, starting: map[string]chan struct{}{}}
+	p := &provider{cfg: cfg, used: map[string]*usage{}}
 	if p.engine, err = connect(cfg); err != nil {
 		return nil, err
 	}

@@ -39,8 +39,6 @@ type provider struct {
 	installation string
 	// used tracks this server's use of boxes, by ref.
 	used map[string]*usage
-	// starting has a channel for each box that is being started, by ref. It is closed when the start has ended.
-	starting map[string]chan struct{}
 	// restarting is held while a box is restarted.
 	restarting sync.Mutex
 
@@ -49,39 +47,8 @@ type provider struct {
 	work   sync.WaitGroup
 }
 
-// beginStart waits until nobody else starts a box. The caller calls end when its start has ended.
-func (p *provider) beginStart(ctx context.Context, ref string) (end func(), err error) {
-	for {
-		p.mu.Lock()
-		other, ok := p.starting[ref]
-		if !ok {
-			mine := make(chan struct{})
-			p.starting[ref] = mine
-			p.mu.Unlock()
-			return func() {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				delete(p.starting, ref)
-				close(mine)
-			}, nil
-		}
-		p.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, fault.From(ctx.Err())
-		}
-	}
-}
-
-// awaitRunning starts a box if necessary, and releases it from quarantine. One caller at a time does so, because preparing a
-// box replaces the program of its process 1, and a box that someone else has just started would end.
+// awaitRunning starts a box if necessary, and releases it from quarantine.
 func (p *provider) awaitRunning(ctx context.Context, ref string) error {
-	end, err := p.beginStart(ctx, ref)
-	if err != nil {
-		return err
-	}
-	defer end()
 	return remote.Insist(ctx, func() error {
 		box, err := p.find(ctx, ref)
 		if err != nil {
@@ -110,7 +77,7 @@ func (p *provider) awaitRunning(ctx context.Context, ref string) error {
 	})
 }
 
-// prepare copies the files that every box needs into a box that has never run. Repeating it is harmless.
+// prepare copies the files that every box needs into a box that has never run. Repeating it before the box runs is harmless.
 func (p *provider) prepare(ctx context.Context, box container.InspectResponse) error {
 	image, err := p.inspectImage(ctx, box.Image)
 	if err != nil {

@@ -97,10 +97,15 @@ func (p *provider) attempts(ctx context.Context, ref string, out []byte, code in
 // engine knowing it yet, as opposed to the program not existing.
 func notStarted(out []byte, code int) bool {
 	text := string(out[:min(len(out), 2000)])
-	if code >= 126 && (strings.HasPrefix(text, "cannot exec in a stopped state") || strings.HasPrefix(text, "cannot exec in a deleted state")) {
-		return true
+	if code < 126 {
+		return false
 	}
-	if code < 126 || !strings.HasPrefix(text, "OCI runtime exec failed") {
+	for _, words := range []string{"cannot exec in a stopped state", "cannot exec in a deleted state", "ttrpc: closed", "task "} {
+		if strings.HasPrefix(text, words) {
+			return true
+		}
+	}
+	if !strings.HasPrefix(text, "OCI runtime exec failed") {
 		return false
 	}
 	for _, words := range []string{"no such file or directory", "not found", "permission denied", "not a directory", "is a directory"} {

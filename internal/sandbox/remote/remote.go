@@ -7,9 +7,9 @@
 // connection. The driver repeats a request whose reply is lost. One place therefore keeps, and tests, the promises of all
 // drivers.
 //
-// From bottom to top: provider.go says what a provider does; program.go holds the keeper; prepare.go gets a box ready for it; call.go sends it requests; launch.go,
-// input.go, exec.go and files.go implement [sandbox.Launcher], terminal.go [sandbox.Terminals], dial.go [sandbox.Dialer],
-// and door.go [sandbox.Relaying].
+// From bottom to top: provider.go says what a provider does; program.go holds the keeper; create.go and prepare.go get a box
+// ready for it; call.go sends it requests; launch.go, input.go, exec.go and files.go implement [sandbox.Launcher],
+// terminal.go [sandbox.Terminals], dial.go [sandbox.Dialer], and door.go [sandbox.Relaying].
 package remote
 
 import (
@@ -17,8 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
@@ -33,14 +31,19 @@ type Driver struct {
 	ran map[string]time.Time
 	// inputs holds the commands that this driver launched with Input.
 	inputs map[launchKey]bool
-	doors  doors
-	closed context.Context
-	close  context.CancelFunc
+	// creating has a channel for each box that is being created. It is closed when the creation has ended.
+	creating map[boxKey]chan struct{}
+	doors    doors
+	closed   context.Context
+	close    context.CancelFunc
 	// forgetting counts the records of commands that are being deleted.
 	forgetting sync.WaitGroup
 }
 
 type launchKey struct{ ref, id string }
+
+// boxKey identifies a box before the provider has given it a reference.
+type boxKey struct{ installation, id string }
 
 var (
 	_ sandbox.Launcher = (*Driver)(nil)
@@ -54,32 +57,10 @@ var (
 
 // New returns a driver over a provider.
 func New(p Provider) *Driver {
-	d := &Driver{provider: p, keepers: map[string]string{}, ran: map[string]time.Time{}, inputs: map[launchKey]bool{}}
+	d := &Driver{provider: p, keepers: map[string]string{}, ran: map[string]time.Time{}, inputs: map[launchKey]bool{}, creating: map[boxKey]chan struct{}{}}
 	d.doors.open, d.doors.relays = map[string]*door{}, map[string]relays{}
 	d.closed, d.close = context.WithCancel(context.Background())
 	return d
-}
-
-// validID matches a sandbox's id.
-var validID = lazyregexp.New(`^[a-z0-9-]{1,40}$`)
-
-// Create creates a box and puts the keeper into it.
-func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) {
-	if !validID.MatchString(spec.ID) {
-		return "", fault.Newf(fault.Invalid, "use a-z, 0-9 and -, at most 40 characters", "%q is not a sandbox's id", spec.ID)
-	}
-	if err := ctx.Err(); err != nil {
-		return "", fault.From(err)
-	}
-	ref, err := d.provider.Create(ctx, spec)
-	if err != nil {
-		return "", err
-	}
-	if err := d.prepare(ctx, ref); err != nil {
-		_ = d.Destroy(context.WithoutCancel(ctx), ref) // the caller gets the first error
-		return "", err
-	}
-	return ref, nil
 }
 
 // Probe asks the provider whether a box exists.
