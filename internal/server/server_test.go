@@ -310,7 +310,7 @@ func TestSandboxesOfTwoMachines(t *testing.T) {
 	var processes [2]*exec.Cmd
 	for i := range cfgs {
 		cfgs[i] = settings(t)
-		cfgs[i].DatabaseURL, cfgs[i].SecretKey, cfgs[i].MachineGone = url, key, 20*time.Second
+		cfgs[i].DatabaseURL, cfgs[i].SecretKey, cfgs[i].MachineGone = url, key, time.Minute
 		processes[i] = startProcess(t, cfgs[i])
 	}
 	thread := newThread(t, client(t, cfgs[0]))
