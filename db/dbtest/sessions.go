@@ -265,7 +265,7 @@ func (e *entrance) serve(client net.Conn) {
 		if err != nil {
 			return
 		}
-		s = &session{server: server, in: bufio.NewReaderSize(server, 32<<10), parameters: parametersOf(startup)}
+		s = &session{server: server, in: bufio.NewReaderSize(server, 32<<10), parameters: parametersOf(startup), prepared: map[string]string{}}
 		if _, err := server.Write(startup); err != nil {
 			server.Close()
 			return
@@ -351,7 +351,7 @@ func (x *exchange) reset() bool {
 	x.leaving.Store(true)
 	if x.awaited.Add(2) != 2 {
 		x.server.Close() // Postgres is still executing something
-	} else if _, err := io.WriteString(x.server, simpleQuery("rollback")+simpleQuery(x.forget())); err != nil { // outside a transaction, "rollback" does nothing
+	} else if _, err := io.WriteString(x.server, simpleQuery("rollback")+simpleQuery(x.forget(x.prepared))); err != nil { // outside a transaction, "rollback" does nothing
 		x.server.Close()
 	}
 	return <-x.answered
@@ -374,7 +374,7 @@ func (x *exchange) ask() (goodbye bool) {
 		case 'Q', 'S', 'F': // query, sync, function call
 			x.awaited.Add(1)
 		}
-		instead, err := x.asks(x.session, in, kind, size)
+		instead, err := x.asks(x.prepared, in, kind, size)
 		if err != nil {
 			return false
 		}

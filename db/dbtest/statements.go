@@ -34,8 +34,9 @@ var (
 	forgetsStatements = lazyregexp.New(`(?i)^\s*(deallocate|discard)\s+all\b`)
 )
 
-// asks notes what a client's next message does to statements. It returns the message to send instead; "" to pass it on.
-func (st *statements) asks(s *session, in *bufio.Reader, kind byte, size int) (instead string, err error) {
+// asks notes what a client's next message does to statements, of which earlier clients prepared some. It returns the message to send
+// instead; "" to pass it on.
+func (st *statements) asks(prepared map[string]string, in *bufio.Reader, kind byte, size int) (instead string, err error) {
 	if kind == 'P' {
 		st.asked++
 	}
@@ -55,12 +56,12 @@ func (st *statements) asks(s *session, in *bufio.Reader, kind byte, size int) (i
 	case 'C':
 		if text[0] == 'S' { // of a statement, not of a portal
 			st.unclear = true
-			delete(s.prepared, string(bytes.TrimRight(text[1:], "\x00")))
+			delete(prepared, string(bytes.TrimRight(text[1:], "\x00")))
 		}
 		return "", nil
 	case 'P':
 		name, _, _ := bytes.Cut(text, []byte{0})
-		if len(name) > 0 && s.prepared[string(name)] == string(raw) {
+		if len(name) > 0 && prepared[string(name)] == string(raw) {
 			return emptyParse, nil
 		}
 		if len(name) > 0 {
@@ -71,21 +72,19 @@ func (st *statements) asks(s *session, in *bufio.Reader, kind byte, size int) (i
 		st.unclear = true
 	}
 	if forgetsStatements.MatchString(string(text)) {
-		clear(s.prepared)
+		clear(prepared)
 	}
 	return "", nil
 }
 
-// forget returns the statements that reset a session whose client has left and whose queries have ended.
-func (x *exchange) forget() string {
-	if x.unclear || x.asked != x.parsed.Load() {
-		clear(x.prepared)
+// forget returns the statements that reset a session whose client has left and whose queries have ended. It adds what the client
+// prepared to what earlier clients prepared.
+func (st *statements) forget(prepared map[string]string) string {
+	if st.unclear || st.asked != st.parsed.Load() {
+		clear(prepared)
 		return "discard all"
 	}
-	if x.prepared == nil {
-		x.prepared = map[string]string{}
-	}
-	maps.Copy(x.prepared, x.added)
+	maps.Copy(prepared, st.added)
 	// All that "discard all" does, without "deallocate all" and "discard plans".
 	return "close all; set session authorization default; reset all; unlisten *; select pg_advisory_unlock_all(); discard temp; discard sequences"
 }
