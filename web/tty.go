@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -53,6 +54,8 @@ type tty struct {
 	sizes chan *arbev1.TerminalSize
 	// replies are the terminal's answers to the program.
 	replies chan []byte
+	// written counts the bytes of output.
+	written atomic.Int64
 
 	mu      sync.Mutex
 	screen  *terminal.Terminal
@@ -165,6 +168,7 @@ func (t *tty) heard(event *arbev1.TailResponse) error {
 // Write shows output. It takes as much time as the output may take at most, and no more than half of a processor.
 func (t *tty) Write(output []byte) (int, error) {
 	const most = 32 << 10
+	t.written.Add(int64(len(output)))
 	for rest := output; len(rest) > 0; {
 		n := min(len(rest), most)
 		began := time.Now()
@@ -220,12 +224,17 @@ func sizeMessage(rows, columns int) *arbev1.TerminalSize {
 // resize gives the terminal a size, and the command too.
 func (t *tty) resize(rows, columns int) {
 	t.change(func() { t.show(func() { t.screen.Resize(rows, columns) }) })
+	t.tell(t.size())
+}
+
+// tell gives the command a size.
+func (t *tty) tell(rows, columns int) {
 	select {
 	case <-t.sizes: // a size that the command does not have yet
 	default:
 	}
 	select {
-	case t.sizes <- sizeMessage(t.size()):
+	case t.sizes <- sizeMessage(rows, columns):
 	default: // another tab asks at the same moment
 	}
 }

@@ -16,9 +16,10 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// redrawAfter is how long after it joined a tty gives the terminal its size. The change makes programs draw their screen,
-// which the tty has not seen.
-const redrawAfter = 200 * time.Millisecond
+// A tty that has joined a command gives the terminal another size, and redrawAfter later its own. The change makes programs draw
+// their screen, which the tty has not seen. If nothing is drawn, the tty repeats this after twice the time, until that is longer
+// than redrawMost.
+const redrawAfter, redrawMost = 200 * time.Millisecond, 10 * time.Second
 
 // openTTY returns a tty of a command that has begun to read its output.
 func (a *app) openTTY(ctx context.Context, key ttyKey, command *arbev1.Entry, rows, columns int) *tty {
@@ -50,11 +51,13 @@ func (a *app) runTTY(t *tty, command *arbev1.Entry) {
 	for {
 		// The size that the command gets at first is not that of the tty, so that it changes.
 		rows, columns := t.size()
-		redraw := time.AfterFunc(redrawAfter, func() { t.resize(t.size()) })
+		joined, parted := context.WithCancel(t.ctx)
+		redrawn := guard.Background(func() error { t.redraw(joined); return nil })
 		result, err := client.Join(t.ctx, t.key.thread, command, arbe.Terminal{
 			In: silent{t.ctx}, Out: t, Size: sizeMessage(rows+1, columns), Resized: t.sizes,
 		}, arbe.OnEvent(t.heard))
-		redraw.Stop()
+		parted()
+		<-redrawn
 		switch {
 		case t.ctx.Err() != nil:
 			return
@@ -69,6 +72,30 @@ func (a *app) runTTY(t *tty, command *arbev1.Entry) {
 		}
 		t.change(func() { t.end = &end })
 		return
+	}
+}
+
+// redraw makes the command draw its screen. Once may not be enough, because the keyboard and the output are joined separately:
+// what a program draws before the output is, goes to its previous reader.
+func (t *tty) redraw(ctx context.Context) {
+	before := t.written.Load()
+	for pause := redrawAfter; waited(ctx, pause); pause *= 2 {
+		t.resize(t.size())
+		if pause > redrawMost || !waited(ctx, pause) || t.written.Load() != before {
+			return
+		}
+		rows, columns := t.size()
+		t.tell(rows+1, columns)
+	}
+}
+
+// waited waits, and reports whether ctx did not end meanwhile.
+func waited(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-time.After(pause):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
