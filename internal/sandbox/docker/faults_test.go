@@ -3,6 +3,7 @@
 package docker_test
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log"
@@ -326,11 +327,11 @@ func registryOf(t *testing.T) (host string) {
 	}))
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	host = strings.TrimPrefix(s.URL, "http://")
-	rootfs, err := dockertest.RootFS("")
-	if err != nil {
+	var rootfs bytes.Buffer
+	if err := dockertest.WriteRootFS(&rootfs, ""); err != nil {
 		t.Fatal(err)
 	}
-	image, err := mutate.AppendLayers(empty.Image, static.NewLayer(rootfs, types.DockerUncompressedLayer))
+	image, err := mutate.AppendLayers(empty.Image, static.NewLayer(rootfs.Bytes(), types.DockerUncompressedLayer))
 	if err == nil {
 		image, err = mutate.ConfigFile(image, configOf(t, image))
 	}

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -172,11 +173,10 @@ const BaseImage = "arbe-test/base:latest"
 
 // Import makes an image of [BaseImage]'s programs and of more programs of this machine.
 func (e *Engine) Import(ctx context.Context, image, more string) error {
-	rootfs, err := RootFS(more)
-	if err != nil {
-		return err
-	}
-	said, err := e.ImageImport(ctx, client.ImageImportSource{Source: bytes.NewReader(rootfs), SourceName: "-"}, image, client.ImageImportOptions{})
+	rootfs, writer := io.Pipe() // the programs of a coding agent have hundreds of megabytes
+	defer rootfs.Close()
+	go func() { writer.CloseWithError(WriteRootFS(writer, more)) }()
+	said, err := e.ImageImport(ctx, client.ImageImportSource{Source: rootfs, SourceName: "-"}, image, client.ImageImportOptions{})
 	if err != nil {
 		return err
 	}
@@ -192,11 +192,10 @@ const basePrograms = `sh bash perl awk sed grep find xargs ps pkill pgrep kill c
 
 var linked = regexp.MustCompile(`(?m)(/\S+) \(0x`)
 
-// RootFS returns an archive of a root file system with [BaseImage]'s programs, more programs, and their libraries. It leaves out
-// programs that this machine does not have.
-func RootFS(more string) ([]byte, error) {
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
+// WriteRootFS writes an archive of a root file system with [BaseImage]'s programs, more programs, and their libraries. It leaves
+// out programs that this machine does not have.
+func WriteRootFS(to io.Writer, more string) error {
+	w := tar.NewWriter(to)
 	add := func(h tar.Header, content []byte) error {
 		h.Size = int64(len(content))
 		err := w.WriteHeader(&h)
@@ -207,21 +206,21 @@ func RootFS(more string) ([]byte, error) {
 	}
 	for _, dir := range []string{"usr", "usr/bin", "usr/lib", "usr/lib64", "usr/sbin", "etc", "var", "root"} {
 		if err := add(tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755}, nil); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
 		if err := add(tar.Header{Name: dir, Typeflag: tar.TypeSymlink, Linkname: "usr/" + dir, Mode: 0o777}, nil); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for name, content := range map[string]string{"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n", "etc/nsswitch.conf": "hosts: files\n"} {
 		if err := add(tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644}, []byte(content)); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := add(tar.Header{Name: "etc/shadow", Typeflag: tar.TypeReg, Mode: 0o600}, []byte("root:!::\n")); err != nil {
-		return nil, err
+		return err
 	}
 	had := map[string]bool{}
 	copied := func(path string) error {
@@ -244,7 +243,7 @@ func RootFS(more string) ([]byte, error) {
 		libraries, _ := exec.Command("ldd", path).Output() // fails for a script
 		for _, found := range append([]string{path}, submatches(linked, string(libraries))...) {
 			if err := copied(found); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
@@ -263,7 +262,7 @@ func RootFS(more string) ([]byte, error) {
 	if err == nil {
 		err = w.Close()
 	}
-	return archive.Bytes(), err
+	return err
 }
 
 func submatches(pattern *regexp.Regexp, text string) (all []string) {
