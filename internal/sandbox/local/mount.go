@@ -14,13 +14,14 @@ import (
 
 // mountMemory creates a directory and, if the server is root, mounts a file system in memory there. A root file system for
 // boxes has about a thousand small files and links, which each start of a server creates and each end removes. Where /run is
-// on a disk, as in many containers, that took longer than everything else of a start.
+// on a disk, as in many containers, that took longer than everything else of a start. If the mount fails, the directory
+// serves as it is.
 func mountMemory(target string) error {
-	if err := os.Mkdir(target, 0o755); err != nil || !asRoot() {
+	if err := os.Mkdir(target, 0o755); err != nil {
 		return err
 	}
-	if err := unix.Mount("tmpfs", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
-		return fmt.Errorf("mount a file system in memory: %w", err)
+	if asRoot() {
+		_ = unix.Mount("tmpfs", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755")
 	}
 	return nil
 }
