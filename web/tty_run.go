@@ -35,8 +35,8 @@ func (a *app) openTTY(ctx context.Context, key ttyKey, command *arbev1.Entry, ro
 	return t
 }
 
-// careful runs a function that changes the screen of a tty, whose lock the caller holds. If it panics, the tty goes on with an empty screen, because the panic of
-// a goroutine that no page waits for would end the process.
+// careful runs a function that changes the screen of a tty, whose lock the caller holds. If it panics, the tty goes on with an
+// empty screen, because the panic of a goroutine that no page waits for would end the process.
 func (a *app) careful(t *tty, f func()) {
 	if err := guard.Run(func() error { f(); return nil }); err != nil {
 		a.log.Log(t.ctx, slog.LevelError, "web: a terminal cannot show its output", "thread", t.key.thread, "command", t.key.command, "error", err)
@@ -75,8 +75,8 @@ func (a *app) runTTY(t *tty, command *arbev1.Entry) {
 	}
 }
 
-// redraw makes the command draw its screen. Once may not be enough, because the keyboard and the output are joined separately:
-// what a program draws before the output is, goes to its previous reader.
+// redraw makes the command draw its screen. Once may not be enough: the keyboard and the output are joined separately, and what
+// the program draws before the output is joined goes to the previous reader.
 func (t *tty) redraw(ctx context.Context) {
 	before := t.written.Load()
 	for pause := redrawAfter; waited(ctx, pause); pause *= 2 {

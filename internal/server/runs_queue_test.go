@@ -18,7 +18,7 @@ import (
 )
 
 // The queue of a real agent: three messages wait while it works, and people edit, move and cancel them. The server is killed
-// after each step. The model gets exactly what is left, in its order, once, and the log says so.
+// after each change, which is then sent again. The model gets exactly what is left, in its order, once, and the log says so.
 func TestTheQueueOfARealAgentOutlivesItsServer(t *testing.T) {
 	models := modeltest.New(t, func(r *modeltest.Request) modeltest.Reply {
 		switch {
