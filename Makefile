@@ -67,8 +67,8 @@ CLIENT := github.com/arbe-dev/arbe/proto
 
 # The packages whose goroutines share memory. Their tests run with the race detector, which takes twice the time. Of the
 # others, web, cmd/arbe and chaos drive servers that are made of these, and the rest starts no goroutines. make race runs all
-# with it. The packages whose tests take longest come first, so that none of them is left alone at the end. LONGEST are those
-# of the others.
+# with it. The packages whose tests take longest come first, so that none of them is left alone at the end; LONGEST lists those
+# that are tested without it.
 RACED := ./internal/server ./internal/sandbox/local ./internal/dispatch ./internal/rpc ./internal/sandbox ./internal/command ./internal/httpd ./internal/door \
 	./internal/model ./db/... ./internal/jobs ./internal/fair ./web/transcript ./web/guard ./internal/sandbox/local/... ./internal/turn \
 	./internal/auth/... ./internal/secret/... ./internal/stream/... ./internal/live ./internal/push ./internal/subscription \

@@ -67,7 +67,7 @@ func TestTheGatewayIsAWitness(t *testing.T) {
 func testWitness(t *testing.T, c *arbe.Client, parent *arbev1.Thread, handle, model, env, box string) string {
 	house := parent.HouseId
 	if _, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: handle, Runtime: handle}); err == nil || !strings.Contains(err.Error(), "there is no runtime") {
-		t.Errorf("a runtime that is none: %v", err)
+		t.Errorf("a runtime that does not exist: %v", err)
 	}
 	made, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: handle, Runtime: "acp-" + handle, Model: model, SkipModelCheck: true,
 		Ask: &arbev1.Names{Values: []string{"run_command"}}})
