@@ -66,8 +66,9 @@ func (a *Auth) Marked(ctx context.Context, mark []byte) (Principal, error) {
 // looksSigned distinguishes thread tokens from all other credentials by their dots, because the others contain none.
 func looksSigned(token string) bool { return strings.Count(token, ".") == 2 }
 
-// parser accepts only our algorithm, because a forged token could otherwise name a weaker one, or none.
-var parser = jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithIssuer(issuer), jwt.WithExpirationRequired())
+// parser accepts only our algorithm, because a forged token could otherwise name a weaker one, or none. Its base64 is strict,
+// so that no two texts are the same token.
+var parser = jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithStrictDecoding(), jwt.WithIssuer(issuer), jwt.WithExpirationRequired())
 
 // authenticateToken is [Auth.Authenticate] for thread tokens.
 func (a *Auth) authenticateToken(ctx context.Context, token string) (Principal, error) {

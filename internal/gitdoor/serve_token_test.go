@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,6 +66,7 @@ func TestATokenOpensTheDoorForItsSandboxUntilItExpires(t *testing.T) {
 		answers("a token of another house than the connection", good, "other", http.StatusForbidden, "")
 		answers("none", "", "", http.StatusUnauthorized, "")
 		answers("one that another key signed", forged, "", http.StatusUnauthorized, "")
+		answers("one with another text for the same signature", respelled(good), "", http.StatusUnauthorized, "")
 		answers("one of a sandbox that is gone", gone, "", http.StatusForbidden, "")
 		time.Sleep(gitdoor.TokenTTL - time.Second)
 		answers("one that is about to expire", good, "", refused, passed)
@@ -73,4 +75,11 @@ func TestATokenOpensTheDoorForItsSandboxUntilItExpires(t *testing.T) {
 		config.Tokens = nil
 		answers("a door without tokens", good, "", http.StatusUnauthorized, "")
 	})
+}
+
+// respelled returns a token whose signature has another last character, which differs only in bits that base64 does not use.
+func respelled(token string) string {
+	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	last := len(token) - 1
+	return token[:last] + string(digits[strings.IndexByte(digits, token[last])|1])
 }

@@ -37,7 +37,7 @@ func (t *Tokens) Make(house, sandbox string) (string, error) {
 	}).SignedString(t.key)
 }
 
-var tokenParser = jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithIssuer(tokenIssuer), jwt.WithExpirationRequired())
+var tokenParser = jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithStrictDecoding(), jwt.WithIssuer(tokenIssuer), jwt.WithExpirationRequired())
 
 // read returns the sandbox of a token.
 func (t *Tokens) read(token string) (house, sandbox string, err error) {

@@ -55,7 +55,7 @@ func (p *Ports) sign(kind string, c claims, valid time.Duration) (text string, e
 func (p *Ports) verify(kind, text, label string) (claims, error) {
 	var c claims
 	_, err := jwt.ParseWithClaims(text, &c, func(*jwt.Token) (any, error) { return p.Key, nil },
-		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithAudience(kind), jwt.WithExpirationRequired())
+		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithStrictDecoding(), jwt.WithAudience(kind), jwt.WithExpirationRequired())
 	expired := errors.Is(err, jwt.ErrTokenExpired) && !errors.Is(err, jwt.ErrTokenSignatureInvalid)
 	if err != nil && !expired || kind == ticket && c.ID == "" || p.label(c.Thread, c.Port) != label {
 		return claims{}, notOpened()
