@@ -26,9 +26,12 @@ export GOFLAGS += -tags=grpcnotrace
 # Nothing of ours needs C, so that builds, linters and tests share one compilation; tests with -race have one of their own.
 export CGO_ENABLED := 0
 
+# The compiler collects garbage less often than by default, which saves a fifth of its time and takes up to 1.2 GB of memory.
+GO := GOGC=400 go
+
 .PHONY: build
 build: ## Build bin/arbe
-	@go build -ldflags '-s -w $(if $(VERSION),-X $(STAMPED).stamp=$(VERSION)) $(if $(COMMIT),-X $(STAMPED).commit=$(COMMIT))' -o bin/arbe ./cmd/arbe
+	@$(GO) build -ldflags '-s -w $(if $(VERSION),-X $(STAMPED).stamp=$(VERSION)) $(if $(COMMIT),-X $(STAMPED).commit=$(COMMIT))' -o bin/arbe ./cmd/arbe
 
 # The API that was promised to programs: docs/compatibility.md.
 PROMISE := proto/promise.binpb
@@ -49,7 +52,7 @@ release: tools build ## Build dist/: static programs for Linux on amd64 and arm6
 		git tag --points-at HEAD | grep -qxF "proto/$$tag" || { echo "the Go client is a module of its own: git tag proto/$$tag"; exit 1; }
 	@for arch in $(ARCHES); do \
 		name=arbe_$(or $(VERSION),devel)_linux_$$arch; mkdir dist/$$name; \
-		GOARCH=$$arch go build -trimpath -ldflags '-s -w $(if $(VERSION),-X $(STAMPED).stamp=$(VERSION)) $(if $(COMMIT),-X $(STAMPED).commit=$(COMMIT))' -o dist/$$name/arbe ./cmd/arbe; \
+		GOARCH=$$arch $(GO) build -trimpath -ldflags '-s -w $(if $(VERSION),-X $(STAMPED).stamp=$(VERSION)) $(if $(COMMIT),-X $(STAMPED).commit=$(COMMIT))' -o dist/$$name/arbe ./cmd/arbe; \
 		go run $(SBOM) bin -json -noserial -output dist/$$name.cdx.json dist/$$name/arbe 2>/dev/null; \
 		cp -R LICENSE README.md docs dist/man dist/$$name; \
 		tar -C dist --sort=name --mtime=@$$(git log -1 --format=%ct) --owner=0 --group=0 --numeric-owner -cf - $$name | gzip -n9 >dist/$$name.tar.gz; \
@@ -173,13 +176,12 @@ generate: tools ## Generate code from proto, SQL and templ, the page of settings
 define go-tool
 TOOL_STAMPS += $(TOOLS)/$(1)-$(3)
 $(TOOLS)/$(1)-$(3):
-	@echo 'installing $(1) $(3)'; GOBIN=$(TOOLS)/bin go install $(2)@$(3) && mkdir -p $(TOOLS) && rm -f $(TOOLS)/$(1)-v* && touch $$@
+	@echo 'installing $(1) $(3)'; GOBIN=$(TOOLS)/bin $(GO) install $(2)@$(3) && mkdir -p $(TOOLS) && rm -f $(TOOLS)/$(1)-v* && touch $$@
 endef
 $(eval $(call go-tool,protoc-gen-go,google.golang.org/protobuf/cmd/protoc-gen-go,v1.36.11))
 $(eval $(call go-tool,protoc-gen-connect-go,connectrpc.com/connect/cmd/protoc-gen-connect-go,v1.21.1))
 $(eval $(call go-tool,sqlc,github.com/sqlc-dev/sqlc/cmd/sqlc,v1.31.1))
 $(eval $(call go-tool,templ,github.com/a-h/templ/cmd/templ,v0.3.977))
-$(eval $(call go-tool,esbuild,github.com/evanw/esbuild/cmd/esbuild,v0.27.2))
 $(eval $(call go-tool,staticcheck,honnef.co/go/tools/cmd/staticcheck,v0.7.0))
 
 # This one is built in a module of its own, because go install PACKAGE@VERSION asks for the list of all versions, which not every
@@ -190,7 +192,7 @@ TOOL_STAMPS += $(TOOLS)/protoc-gen-connect-openapi-$(OPENAPI_VERSION)
 $(TOOLS)/protoc-gen-connect-openapi-$(OPENAPI_VERSION):
 	@echo 'installing $(@F)'; mkdir -p $(TOOLS)/openapi && cd $(TOOLS)/openapi && rm -f go.sum && \
 		printf 'module openapi\n\ngo 1.26\n\nrequire $(OPENAPI) $(OPENAPI_VERSION)\n' >go.mod && \
-		GOBIN=$(TOOLS)/bin go install -mod=mod $(OPENAPI) && rm -f $(TOOLS)/protoc-gen-connect-openapi-v* && touch $@
+		GOBIN=$(TOOLS)/bin $(GO) install -mod=mod $(OPENAPI) && rm -f $(TOOLS)/protoc-gen-connect-openapi-v* && touch $@
 
 # module-dir MODULE@VERSION: where a module's files are, downloaded if need be.
 module-dir = $(shell go mod download -json $(1) | sed -n 's/^\t"Dir": "\(.*\)",*$$/\1/p')
@@ -198,10 +200,10 @@ DATASTAR = $(call module-dir,github.com/starfederation/datastar@v1.0.2)
 PROTOVALIDATE = $(call module-dir,github.com/bufbuild/protovalidate@v1.2.0)
 
 .PHONY: tools
-tools: $(TOOL_STAMPS) proto/ts/node_modules $(TOOLS)/bin/buf $(TOOLS)/protovalidate/buf/validate/validate.proto
+tools: $(TOOL_STAMPS) proto/ts/node_modules $(TOOLS)/bin/buf $(TOOLS)/bin/esbuild $(TOOLS)/protovalidate/buf/validate/validate.proto
 
-$(TOOLS)/bin/buf: | proto/ts/node_modules
-	@mkdir -p $(@D) && ln -sf $(CURDIR)/proto/ts/node_modules/.bin/buf $@
+$(TOOLS)/bin/buf $(TOOLS)/bin/esbuild: | proto/ts/node_modules
+	@mkdir -p $(@D) && ln -sf $(CURDIR)/proto/ts/node_modules/.bin/$(@F) $@
 
 $(TOOLS)/protovalidate/buf/validate/validate.proto:
 	@mkdir -p $(@D) && install -m 644 $(PROTOVALIDATE)/proto/protovalidate/buf/validate/validate.proto $@
