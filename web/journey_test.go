@@ -21,7 +21,7 @@ const outage = time.Minute
 // other, who has a phone. In the middle, the server is away for a minute.
 func TestANewcomersFirstHour(t *testing.T) {
 	t.Parallel()
-	a := installation(t)
+	a := newInstallation(t)
 	a.start()
 	house := a.threads(300)
 	link, err := a.client().Agents.CreateLoginLink(t.Context(), &arbev1.CreateLoginLinkRequest{})

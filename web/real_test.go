@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/server"
@@ -137,7 +138,16 @@ type arbeInstallation struct {
 	said strings.Builder
 }
 
+// installation returns one whose database has been migrated before; see [newInstallation].
 func installation(t testing.TB) *arbeInstallation {
+	t.Helper()
+	a := newInstallation(t)
+	dbtest.Copy(t, filepath.Join(a.dir, "postgres"))
+	return a
+}
+
+// newInstallation returns one with an empty directory, as a newcomer has it.
+func newInstallation(t testing.TB) *arbeInstallation {
 	t.Helper()
 	dir := t.TempDir()
 	// The embedded Postgres and the boxes run as other users, who must be able to enter the directory.

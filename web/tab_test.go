@@ -18,6 +18,8 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	"github.com/arbe-dev/arbe/db/dbtest"
 )
 
 // headless is one browser for all tests. Each test has its own profile in it. It is Chromium's headless shell, which has the
@@ -62,11 +64,11 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asServer) != "" {
 		os.Exit(beServer())
 	}
-	code := m.Run()
-	for _, browser := range launched.browsers {
-		_ = chromedp.Cancel(browser)
-	}
-	os.Exit(code)
+	dbtest.Main(m, func() {
+		for _, browser := range launched.browsers {
+			_ = chromedp.Cancel(browser)
+		}
+	})
 }
 
 // tab is a browser tab. An error in its console, such as a violation of the content security policy, fails the test.

@@ -18,13 +18,19 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"arbe": main})
+	testscript.Main(tests{m}, map[string]func(){"arbe": main})
 }
+
+// tests are this package's tests, without the processes of the same program that are an arbe.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int { return dbtest.Run(t.M) }
 
 // TestScripts plays what people type, against one server that arbe up started. In addition to testscript's commands, scripts
 // have
@@ -62,7 +68,7 @@ func TestScriptsAlone(t *testing.T) {
 // TestANewcomersJourney plays a first day in the terminal, with a server on the newcomer's machine and one elsewhere.
 func TestANewcomersJourney(t *testing.T) {
 	t.Parallel()
-	here, there := startUp(t), startUpAt(t, "127.0.0.2")
+	here, there := startFirst(t, "127.0.0.1"), startFirst(t, "127.0.0.2")
 	play(t, "testdata/journey", here, "", "SERVER2="+there.host, "DATA2="+there.dataDir)
 }
 

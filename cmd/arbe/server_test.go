@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/arbe-dev/arbe/db/dbtest"
 )
 
 // upServer is an arbe up in its own process, with its own data directory and port.
@@ -27,10 +29,21 @@ type upServer struct {
 	ended chan error
 }
 
-// startUp starts arbe up and stops it with the test.
+// startUp starts arbe up and stops it with the test. Its database has been migrated before; see [startFirst].
 func startUp(t testing.TB, settings ...string) *upServer {
 	t.Helper()
-	return startUpAt(t, "127.0.0.1", settings...)
+	s := newServer(t, "up", "127.0.0.1", settings)
+	dbtest.Copy(t, filepath.Join(s.dataDir, "postgres"))
+	s.start(t)
+	return s
+}
+
+// startFirst starts arbe up in an empty directory, as a newcomer does, at a separate address, as on another machine.
+func startFirst(t testing.TB, ip string) *upServer {
+	t.Helper()
+	s := newServer(t, "up", ip, nil)
+	s.start(t)
+	return s
 }
 
 // startBeside starts arbe serve on the database of a server, as on another machine.
@@ -43,16 +56,13 @@ func startBeside(t testing.TB, of *upServer, settings ...string) *upServer {
 		}
 		return strings.TrimSpace(string(text))
 	}
-	return startVerb(t, "serve", "127.0.0.1", append(settings, "DATABASE_URL="+kept("database_url"), "ARBE_SECRET_KEY="+kept("secret.key")))
+	s := newServer(t, "serve", "127.0.0.1", append(settings, "DATABASE_URL="+kept("database_url"), "ARBE_SECRET_KEY="+kept("secret.key")))
+	s.start(t)
+	return s
 }
 
-// startUpAt starts arbe up at a separate address, as on another machine.
-func startUpAt(t testing.TB, ip string, settings ...string) *upServer {
-	t.Helper()
-	return startVerb(t, "up", ip, settings)
-}
-
-func startVerb(t testing.TB, verb, ip string, settings []string) *upServer {
+// newServer returns a server that has not started, and stops it with the test.
+func newServer(t testing.TB, verb, ip string, settings []string) *upServer {
 	t.Helper()
 	free, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
 	if err != nil {
@@ -71,7 +81,6 @@ func startVerb(t testing.TB, verb, ip string, settings []string) *upServer {
 			t.Errorf("arbe %s ended with %v:\n%s", verb, err, s.said)
 		}
 	})
-	s.start(t)
 	return s
 }
 

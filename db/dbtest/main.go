@@ -7,8 +7,11 @@ import (
 
 // Main runs a package's tests, calls after, and then stops the cluster and removes its files. Call it from TestMain.
 // Otherwise the cluster still ends with the process, but its files stay in the temporary directory.
-func Main(m *testing.M, after ...func()) {
-	code := m.Run()
+func Main(m *testing.M, after ...func()) { os.Exit(Run(m, after...)) }
+
+// Run is Main for a TestMain that exits by itself, with the code that Run returns.
+func Run(m *testing.M, after ...func()) (code int) {
+	code = m.Run()
 	for _, f := range after {
 		f()
 	}
@@ -16,5 +19,6 @@ func Main(m *testing.M, after ...func()) {
 	if shared.stop != nil {
 		shared.stop()
 	}
-	os.Exit(code)
+	copied.remove()
+	return code
 }
