@@ -15,10 +15,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Copy fills the directory of an embedded Postgres that never ran with a copy of a migrated cluster, in which no server has run. It
-// is for tests of servers that run their own Postgres: making a cluster and migrating it costs half of the CPU time
-// of a first start. Its identity is the same in all copies of a process. A test of the first start
-// takes none.
+// Copy fills the directory of an embedded Postgres that never ran with a copy of a migrated cluster, in which no server
+// has run. It is for tests of servers that run their own Postgres: making a cluster and migrating it costs half of the
+// CPU time of a first start. All copies of a process have the same identity. A test of the first start takes none.
 func Copy(t testing.TB, dir string) {
 	t.Helper()
 	from, err := copied.make()
