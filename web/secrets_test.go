@@ -59,7 +59,7 @@ func silent(t *testing.T, where, text string) {
 // each page, answer, stream, table and line of the log.
 func TestACanaryIsNowhere(t *testing.T) {
 	t.Parallel()
-	a := installation(t)
+	a := newInstallation(t)
 	a.env = []string{"ARBE_LOG_LEVEL=debug", "ARBE_LOG_FORMAT=json", "ANTHROPIC_API_KEY=", "OPENAI_API_KEY=", "ARBE_MODEL=", "ARBE_MODEL_PRIVATE_HOSTS=127.0.0.1"}
 	a.start()
 	api := a.client()
