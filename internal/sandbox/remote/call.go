@@ -81,6 +81,14 @@ func (d *Driver) run(ctx context.Context, ref string, argv []string, input []byt
 // call sends a request to the keeper of a box. A [fault.NotFound] promises that nothing was started.
 func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (reply protocol.Reply, err error) {
 	defer d.attendDoor(ctx, ref, r.Op)()
+	besides := d.takeForgotten(ref)
+	r.Forgotten = append(r.Forgotten, besides...)
+	answered := false
+	defer func() {
+		if !answered {
+			d.keepForgotten(ref, besides)
+		}
+	}()
 	uncertain := false // an earlier attempt may have arrived and started something
 	for attempt := 1; ; attempt++ {
 		if attempt > 1 {
@@ -117,6 +125,7 @@ func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (repl
 		d.awake(ref)
 		reply, ok := protocol.DecodeReply(out)
 		if ok {
+			answered = true
 			return reply, nil
 		}
 		if attempt == interrupted {

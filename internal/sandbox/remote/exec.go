@@ -152,24 +152,3 @@ func (e *execution) stop(ctx context.Context) {
 		_, _ = e.follow(ctx) // the caller gets its own error
 	}
 }
-
-// abandon ends and forgets a command that may have started, without waiting for it.
-func (d *Driver) abandon(ref, id string) {
-	d.forgetting.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), endPatience)
-		defer cancel()
-		if d.End(ctx, ref, id, 0) == nil {
-			_ = d.Forget(ctx, ref, id) // a record left in the box does no harm
-		}
-	})
-}
-
-// forgetLater forgets a command without waiting for it.
-func (d *Driver) forgetLater(ref, id string) {
-	d.dropInput(ref, id)
-	d.forgetting.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), MaxRun)
-		defer cancel()
-		_ = d.Forget(ctx, ref, id) // a record left in the box does no harm
-	})
-}

@@ -109,7 +109,7 @@ func (d *Driver) start(ctx context.Context, ref string, r protocol.Request, secr
 	}
 	if err == nil {
 		if err = explain(reply, r); err != nil && len(secrets) > 0 {
-			d.forgetLater(ref, r.ID) // so the files go at once
+			d.forgetNow(ref, r.ID) // so the files go at once
 		}
 	}
 	if err != nil {

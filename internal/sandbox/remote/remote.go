@@ -31,6 +31,8 @@ type Driver struct {
 	ran map[string]time.Time
 	// inputs holds the commands that this driver launched with Input.
 	inputs map[launchKey]bool
+	// forgotten holds commands whose records are still to be deleted, by box; see forget.go.
+	forgotten map[string]*forgotten
 	// creating has a channel for each box that is being created. It is closed when the creation has ended.
 	creating map[boxKey]chan struct{}
 	doors    doors
@@ -57,7 +59,7 @@ var (
 
 // New returns a driver over a provider.
 func New(p Provider) *Driver {
-	d := &Driver{provider: p, keepers: map[string]string{}, ran: map[string]time.Time{}, inputs: map[launchKey]bool{}, creating: map[boxKey]chan struct{}{}}
+	d := &Driver{provider: p, keepers: map[string]string{}, ran: map[string]time.Time{}, inputs: map[launchKey]bool{}, forgotten: map[string]*forgotten{}, creating: map[boxKey]chan struct{}{}}
 	d.doors.open, d.doors.relays = map[string]*door{}, map[string]relays{}
 	d.closed, d.close = context.WithCancel(context.Background())
 	return d
@@ -78,6 +80,7 @@ func (d *Driver) Destroy(ctx context.Context, ref string) error {
 	defer d.mu.Unlock()
 	delete(d.keepers, ref)
 	delete(d.ran, ref)
+	delete(d.forgotten, ref)
 	for key := range d.inputs {
 		if key.ref == ref {
 			delete(d.inputs, key)

@@ -73,6 +73,10 @@ func main() {
 
 // answer answers one request.
 func answer(r protocol.Request) protocol.Reply {
+	for _, id := range r.Forgotten {
+		_ = forget(id) // a record that is left does no harm
+	}
+	r.Forgotten = nil
 	if r.DataIn != "" {
 		name := inboxName(r.DataIn)
 		data, err := os.ReadFile(name)

@@ -83,6 +83,9 @@ type Request struct {
 	// Secret is for Launch: the command receives files, which must be there.
 	Secret bool `json:"secret,omitempty"`
 
+	// Forgotten are other launched commands, whose records are deleted before the request is answered.
+	Forgotten []string `json:"forgotten,omitempty"`
+
 	// DataIn is the file in the inbox that holds the data of the request; see Data.
 	DataIn string `json:"data_in,omitempty"`
 	// Data follows the request, or is in a file if it is large.
