@@ -8,6 +8,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -240,8 +241,7 @@ func WriteRootFS(to io.Writer, more string) error {
 		if err != nil {
 			continue // the checks that need it say so
 		}
-		libraries, _ := exec.Command("ldd", path).Output() // fails for a script
-		for _, found := range append([]string{path}, submatches(linked, string(libraries))...) {
+		for _, found := range append([]string{path}, libraries(path)...) {
 			if err := copied(found); err != nil {
 				return err
 			}
@@ -270,4 +270,23 @@ func submatches(pattern *regexp.Regexp, text string) (all []string) {
 		all = append(all, found[1])
 	}
 	return all
+}
+
+// libraries returns the files that a program is linked with. It asks the program's loader, because ldd is a shell script that
+// starts several processes.
+func libraries(program string) []string {
+	file, err := elf.Open(program)
+	if err != nil {
+		return nil // it is a script
+	}
+	defer file.Close()
+	for _, part := range file.Progs {
+		if part.Type != elf.PT_INTERP {
+			continue
+		}
+		loader, _ := io.ReadAll(part.Open()) // an incomplete name is none
+		said, _ := exec.Command(strings.TrimRight(string(loader), "\x00"), "--list", program).Output()
+		return submatches(linked, string(said))
+	}
+	return nil // it is linked statically
 }
