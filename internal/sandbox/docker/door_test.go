@@ -13,7 +13,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/docker"
-	"github.com/arbe-dev/arbe/internal/sandbox/docker/dockertest"
 	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest"
 )
 
@@ -38,10 +37,10 @@ func wantDoor(t *testing.T, d sandbox.Driver, ref, id string) {
 
 func TestADoorKeepsNoIdleBoxRunning(t *testing.T) {
 	t.Parallel()
-	e := dockertest.New(t) // its own engine, because the test stops idle boxes
+	e := sharedEngine(t)
 	d := opened(t, e.Host(), func(c *docker.Config) { c.IdleStop = 200 * time.Millisecond })
 	d.OnDoor(sandboxtest.AnswerDoor)
-	ref := create(t, d, "idle-door")
+	ref := createOf(t, d, "idle doors", "idle-door")
 	wantDoor(t, d, ref, "idle-door")
 	for begin := time.Now(); inspect(t, e, ref).State.Running; time.Sleep(20 * time.Millisecond) {
 		if time.Since(begin) > patience {
@@ -113,13 +112,13 @@ func TestNoCommandEndsADoor(t *testing.T) {
 // A server may refuse a request before it has read it.
 func TestAProgramReadsAnAnswerThatComesEarly(t *testing.T) {
 	t.Parallel()
-	e := dockertest.New(t) // its own engine, because a server opens the doors of all boxes of an installation
+	e := sharedEngine(t)
 	d := opened(t, e.Host())
 	d.OnDoor(func(conn net.Conn, _ sandbox.Labels) {
 		_, _ = conn.Write([]byte("too large"))
 		conn.Close()
 	})
-	ref := create(t, d, "early")
+	ref := createOf(t, d, "early answers", "early")
 	var said strings.Builder
 	_, err := d.Exec(t.Context(), ref, sandbox.Command{
 		Argv: []string{"bash", "-c", "exec 3<>/dev/tcp/127.19.0.1/7179 && head -c 1000000 /dev/zero >&3; cat <&3"}, Stdout: &said,
