@@ -8,8 +8,8 @@
 // drivers.
 //
 // From bottom to top: provider.go says what a provider does; program.go holds the keeper; create.go and prepare.go get a box
-// ready for it; call.go sends it requests; launch.go, input.go, exec.go and files.go implement [sandbox.Launcher],
-// terminal.go [sandbox.Terminals], dial.go [sandbox.Dialer], and door.go [sandbox.Relaying].
+// ready for it; call.go sends it requests; forget.go deletes the records of commands; launch.go, input.go, exec.go and files.go
+// implement [sandbox.Launcher], terminal.go [sandbox.Terminals], dial.go [sandbox.Dialer], and door.go [sandbox.Relaying].
 package remote
 
 import (
