@@ -34,14 +34,6 @@ func (d *Driver) forgetNow(ref, id string) {
 	})
 }
 
-// forgotten are commands of a box whose records are still to be deleted.
-type forgotten struct {
-	ids  []string
-	last time.Time // when the last one was added
-	// tended means that a goroutine sends a request if there is no other.
-	tended bool
-}
-
 // forgetLater forgets a command without waiting for it. The next request to its box does so, because a run for that alone costs
 // as much as a command.
 func (d *Driver) forgetLater(ref, id string) {

@@ -42,6 +42,14 @@ type Driver struct {
 	forgetting sync.WaitGroup
 }
 
+// forgotten are commands of a box whose records are still to be deleted.
+type forgotten struct {
+	ids  []string
+	last time.Time // when the last one was added
+	// tended means that a goroutine sends a request if there is no other.
+	tended bool
+}
+
 type launchKey struct{ ref, id string }
 
 // boxKey identifies a box before the provider has given it a reference.
