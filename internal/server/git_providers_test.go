@@ -22,24 +22,16 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// gitImage has the programs with which git asks by http.
-const gitImage = "arbe-test/git:latest"
-
 // Git in a sandbox of each provider uses a house's token without ever seeing it: over the network where the sandbox reaches the
 // server's public address, and otherwise over the door that the driver carries.
 func TestGitAtEachProviderUsesATokenThatItNeverGets(t *testing.T) {
+	t.Parallel()
 	host := newGitHost(t, "one")
-	engine, noEngine := dockertest.Open()
-	if noEngine == "" {
-		defer engine.Remove()
-		if err := engine.Import(t.Context(), gitImage, "git curl /usr/lib/git-core/git-remote-http /usr/lib/git-core/git-remote-https"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	engine, noEngine := openEngine()
 	var forward atomic.Pointer[http.Handler]
 	proxy := serveAt(t, netip.AddrFrom4([4]byte{127, 0, 0, 1}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*forward.Load()).ServeHTTP(w, r) }))
 	account, organization := daytonatest.New(t), spritetest.New(t)
-	cfg := served(t)
+	cfg := onEngine(t)
 	cfg.PublicURL, cfg.Local.PrivateHosts = proxy, []string{host.name}
 	cfg.GitAuthorities = x509.NewCertPool()
 	cfg.GitAuthorities.AddCert(host.Certificate())
@@ -48,7 +40,7 @@ func TestGitAtEachProviderUsesATokenThatItNeverGets(t *testing.T) {
 		"sprite":  &sprite.Config{Token: spritetest.Token, URL: organization.URL},
 	}
 	if noEngine == "" {
-		cfg.Providers["docker"] = &docker.Config{Host: engine.Host(), Image: gitImage}
+		cfg.Providers["docker"] = &docker.Config{Host: engine.Host(), Image: dockertest.BaseImage}
 	}
 	start(t, cfg)
 	upstream, err := url.Parse(login(t, cfg).Host)
@@ -97,28 +89,38 @@ func TestGitAtEachProviderUsesATokenThatItNeverGets(t *testing.T) {
 				t.Errorf("the sandbox has %q", got)
 			}
 			token("token-of-the-second-minute")
-			const push = `git -c user.name=Bot -c user.email=bot@example.com commit -q --allow-empty -m pushed && git push -q -f origin main 2>&1 && git fetch && git log -1 --format=%s origin/main`
-			if got := output(t, cfg, id, push); got != "pushed\n" {
-				t.Errorf("pushing prints %q", got)
-			}
-			if got := output(t, cfg, id, "git ls-remote git@"+strings.Split(host.name, ":")[0]+":one.git main | cut -f2"); got != "refs/heads/main\n" {
-				t.Errorf("the repository's ssh address prints %q", got)
-			}
-			if got := output(t, cfg, id, "env; cat ~/.gitconfig .git/config; grep -rs token-of /home /workspace /var/lib/arbe/records"); strings.Contains(got, "token-of-the") {
-				t.Errorf("the sandbox has the token: %q", got)
-			}
 			refs := at.door + "/git/" + host.name + "/one.git/info/refs?service=git-upload-pack"
-			for what, call := range map[string]struct{ line, want string }{
-				"another host":          {`curl -sS -u "arbe:$(sed -n s/^password=//p ~/.arbe/git-token)" ` + strings.Replace(refs, host.name, "example.com", 1), "no credential for repositories at example.com"},
-				"what is not git's":     {`curl -sS -u "arbe:$(sed -n s/^password=//p ~/.arbe/git-token)" ` + at.door + "/git/" + host.name + "/user", "not a request of git"},
-				"a token for the API":   {`curl -sS -H "Authorization: Bearer $(sed -n s/^password=//p ~/.arbe/git-token)" ` + at.door + "/api/stream/arbe-thread-" + id, "unauthenticated"},
-				"its repository's refs": {`curl -sS -u "arbe:$(sed -n s/^password=//p ~/.arbe/git-token)" '` + refs + `' | head -c 30`, "service=git-upload-pack"},
+			const curl = `curl -sS -u "arbe:$(sed -n s/^password=//p ~/.arbe/git-token)" `
+			got := outputs(t, cfg, id,
+				`git -c user.name=Bot -c user.email=bot@example.com commit -q --allow-empty -m pushed && git push -q -f origin main 2>&1 && git fetch && git log -1 --format=%s origin/main`,
+				"git ls-remote git@"+strings.Split(host.name, ":")[0]+":one.git main | cut -f2")
+			got = append(got, outputs(t, cfg, id,
+				curl+strings.Replace(refs, host.name, "example.com", 1),
+				curl+at.door+"/git/"+host.name+"/user",
+				`curl -sS -H "Authorization: Bearer $(sed -n s/^password=//p ~/.arbe/git-token)" `+at.door+"/api/stream/arbe-thread-"+id,
+				curl+"'"+refs+"' | head -c 30",
+				"sed -n s/^password=//p ~/.arbe/git-token",
+				"env; cat ~/.gitconfig .git/config; grep -rs token-of /home /workspace /var/lib/arbe/records")...)
+			if got[0] != "pushed\n" {
+				t.Errorf("pushing prints %q", got[0])
+			}
+			if got[1] != "refs/heads/main\n" {
+				t.Errorf("the repository's ssh address prints %q", got[1])
+			}
+			for i, call := range []struct{ what, want string }{
+				{"another host", "no credential for repositories at example.com"},
+				{"what is not git's", "not a request of git"},
+				{"a token for the API", "unauthenticated"},
+				{"its repository's refs", "service=git-upload-pack"},
 			} {
-				if got := output(t, cfg, id, call.line); !strings.Contains(got, call.want) {
-					t.Errorf("%s: it answers %q, want %q", what, got, call.want)
+				if got := got[2+i]; !strings.Contains(got, call.want) {
+					t.Errorf("%s: it answers %q, want %q", call.what, got, call.want)
 				}
 			}
-			stolen := strings.TrimSpace(output(t, cfg, id, "sed -n s/^password=//p ~/.arbe/git-token"))
+			stolen := strings.TrimSpace(got[6])
+			if strings.Contains(strings.Join(got, ""), "token-of-the") {
+				t.Errorf("the sandbox has the token: %q", got)
+			}
 			public := proxy + "/git/" + host.name + "/one.git/info/refs?service=git-upload-pack"
 			if code := get(t, public, ""); code != http.StatusUnauthorized {
 				t.Errorf("a stranger gets %d", code)

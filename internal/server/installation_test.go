@@ -40,6 +40,18 @@ func output(t *testing.T, cfg server.Config, thread, line string) string {
 	return r.Output + r.Error
 }
 
+// outputs runs lines of shell in one command, each in a shell of its own, and returns what each prints.
+func outputs(t *testing.T, cfg server.Config, thread string, lines ...string) []string {
+	t.Helper()
+	const end = "=== the next line ==="
+	all := output(t, cfg, thread, "(\n"+strings.Join(lines, "\n) 2>&1\necho -n '"+end+"'\n(\n")+"\n) 2>&1")
+	each := strings.Split(all, end)
+	if len(each) != len(lines) {
+		t.Fatalf("%d lines of shell print %q", len(lines), all)
+	}
+	return each
+}
+
 func stop(t *testing.T, s *server.Server) {
 	t.Helper()
 	if err := s.Stop(); err != nil {

@@ -27,9 +27,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// agentImage has the programs that pi needs.
-const agentImage = "arbe-test/agents:latest"
-
 // Pi works in a sandbox at each provider. The sandbox reaches the server only through a stream proxy, which forwards what the
 // runner posts and the models that the agent asks. Daytona's sandboxes reach nothing else, not even the model's server. The
 // server itself carries the connections of containers.
@@ -43,15 +40,11 @@ func TestPiAtEachProvider(t *testing.T) {
 	for name, value := range map[string]string{"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": models.URL, "ARBE_MODEL": "anthropic/plain"} {
 		t.Setenv(name, value)
 	}
-	engine, noEngine := dockertest.Open()
+	engine, noEngine := openEngine()
 	address := netip.AddrFrom4([4]byte{127, 0, 0, 1}) // that sandboxes reach this machine at
 	if noEngine == "" {
-		defer engine.Remove()
 		var err error
 		if address, err = engine.Network(t.Context(), "agents"); err != nil {
-			t.Fatal(err)
-		}
-		if err := engine.Import(t.Context(), agentImage, "git curl node"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,14 +68,14 @@ echo ` + pi.Version + ` > $dir/.installed
 	}))
 	account, organization := daytonatest.New(t), spritetest.New(t)
 	account.Close(addressOf(t, proxy), addressOf(t, program))
-	cfg := served(t)
+	cfg := onEngine(t)
 	cfg.PublicURL = proxy
 	cfg.Providers = map[string]any{
 		"daytona": &daytona.Config{APIKey: daytonatest.Key, URL: account.URL},
 		"sprite":  &sprite.Config{Token: spritetest.Token, URL: organization.URL},
 	}
 	if noEngine == "" {
-		cfg.Providers["docker"] = &docker.Config{Host: engine.Host(), Image: agentImage, Network: "agents"}
+		cfg.Providers["docker"] = &docker.Config{Host: engine.Host(), Image: dockertest.BaseImage, Network: "agents"}
 	}
 	start(t, cfg)
 	upstream, err := url.Parse(login(t, cfg).Host)

@@ -44,9 +44,16 @@ const asServer = "ARBE_TEST_AS_SERVER"
 // newer gives such a server another runner.
 const newer = "ARBE_TEST_NEWER_RUNNER"
 
+// atEnd is called after all tests.
+var atEnd []func()
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asServer) == "" {
-		dbtest.Main(m)
+		dbtest.Main(m, func() {
+			for _, f := range atEnd {
+				f()
+			}
+		})
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

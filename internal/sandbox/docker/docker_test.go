@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 // sharedEngine returns the engine that most tests use. It skips the test where no engine can be started.
 func sharedEngine(t testing.TB) *dockertest.Engine {
 	t.Helper()
-	shared.Do(func() { shared.Engine, shared.why = dockertest.Open() })
+	shared.Do(func() { shared.Engine, shared.why = dockertest.Open("") })
 	if shared.why != "" {
 		t.Skip(shared.why)
 	}

@@ -49,7 +49,7 @@ const patience = 2 * time.Minute
 // New starts an engine, and removes it when the test ends. It skips the test where no engine can be started.
 func New(t testing.TB) *Engine {
 	t.Helper()
-	e, why := Open()
+	e, why := Open("")
 	if why != "" {
 		t.Skip(why)
 	}
@@ -57,8 +57,9 @@ func New(t testing.TB) *Engine {
 	return e
 }
 
-// Open starts an engine, or returns why none can be started here. The caller removes the engine.
-func Open() (e *Engine, why string) {
+// Open starts an engine whose [BaseImage] has more programs, or returns why none can be started here. The caller removes the
+// engine.
+func Open(more string) (e *Engine, why string) {
 	switch _, err := exec.LookPath("dockerd"); {
 	case os.Getuid() != 0:
 		return nil, "a Docker engine needs root"
@@ -77,7 +78,7 @@ func Open() (e *Engine, why string) {
 		err = e.Start()
 	}
 	if err == nil {
-		err = e.Import(context.Background(), BaseImage, "")
+		err = e.load(context.Background(), more)
 	}
 	if err != nil {
 		e.Remove()
@@ -172,12 +173,12 @@ func (e *Engine) Network(ctx context.Context, name string) (netip.Addr, error) {
 // BaseImage is built from programs of this machine, because tests cannot reach a registry.
 const BaseImage = "arbe-test/base:latest"
 
-// Import makes an image of [BaseImage]'s programs and of more programs of this machine.
-func (e *Engine) Import(ctx context.Context, image, more string) error {
+// load makes [BaseImage], with more programs of this machine.
+func (e *Engine) load(ctx context.Context, more string) error {
 	rootfs, writer := io.Pipe() // the programs of a coding agent have hundreds of megabytes
 	defer rootfs.Close()
 	go func() { writer.CloseWithError(WriteRootFS(writer, more)) }()
-	said, err := e.ImageImport(ctx, client.ImageImportSource{Source: rootfs, SourceName: "-"}, image, client.ImageImportOptions{})
+	said, err := e.ImageImport(ctx, client.ImageImportSource{Source: rootfs, SourceName: "-"}, BaseImage, client.ImageImportOptions{})
 	if err != nil {
 		return err
 	}
