@@ -196,18 +196,25 @@ func TestALongWaitHasFewEntries(t *testing.T) {
 // TestAWaitEndsWithTheTurn: if the turn has too little time left to wait, it fails at once, in the provider's words.
 func TestAWaitEndsWithTheTurn(t *testing.T) {
 	t.Parallel()
+	tooLong := func(q *modeltest.Request) modeltest.Reply {
+		reply := modeltest.Overloaded(q)
+		if q.Seen == 2 {
+			reply.Header = map[string]string{"Retry-After": "3600"}
+		}
+		return reply
+	}
 	for name, c := range map[string]struct {
 		failure modeltest.Failure
 		reason  string
 		says    []string
 	}{
 		"because the provider asks for too much": {modeltest.Limited(3600), "rate_limit", []string{"limits the rate of requests", "your organization's rate limit", "in 1 h"}},
-		"because it fails for too long":          {modeltest.Overloaded, "overload", []string{"overloaded", "It was asked "}},
+		"because it fails for too long":          {tooLong, "overload", []string{"overloaded", "It was asked 3 times"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := bots(t, func(q *modeltest.Request) modeltest.Reply { return c.failure(q) })
-			r.settings.Limits.Time = 3 * time.Second
+			r.settings.Limits.Time = 30 * time.Minute
 			r.says("q", "@bot hello")
 			e := r.end("q")
 			if e.Outcome != entry.TurnFailed || e.Reason != c.reason || e.Next == "" {
