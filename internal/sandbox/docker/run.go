@@ -100,7 +100,10 @@ func notStarted(out []byte, code int) bool {
 	if code < 126 {
 		return false
 	}
-	for _, words := range []string{"cannot exec in a stopped state", "cannot exec in a deleted state", "ttrpc: closed", "task "} {
+	for _, words := range []string{
+		"cannot exec in a stopped state", "cannot exec in a deleted state", "ttrpc: closed", "task ",
+		"OCI runtime exec failed: exec failed: unable to create new parent process", // its namespaces are gone
+	} {
 		if strings.HasPrefix(text, words) {
 			return true
 		}
