@@ -10,7 +10,7 @@ import (
 const (
 	// forgetWithin is how long the record of a command that is to be forgotten waits for a request that takes it along.
 	forgetWithin = 5 * time.Second
-	// mostForgotten limits the commands that one request forgets besides its own work.
+	// mostForgotten limits the commands that one request forgets along with its own work.
 	mostForgotten = 500
 )
 
@@ -52,7 +52,8 @@ func (d *Driver) forgetLater(ref, id string) {
 	}
 }
 
-// takeForgotten returns the commands that a request is to forget besides. If it fails, the caller calls keepForgotten.
+// takeForgotten returns commands for a request to forget along with its own work. If the request fails, the caller calls
+// keepForgotten.
 func (d *Driver) takeForgotten(ref string) (ids []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -285,7 +285,7 @@ func libraries(program string) []string {
 		if part.Type != elf.PT_INTERP {
 			continue
 		}
-		loader, _ := io.ReadAll(part.Open()) // an incomplete name is none
+		loader, _ := io.ReadAll(part.Open()) // if it fails, the next line starts nothing
 		said, _ := exec.Command(strings.TrimRight(string(loader), "\x00"), "--list", program).Output()
 		return submatches(linked, string(said))
 	}
