@@ -1,4 +1,4 @@
-package pages
+package first
 
 import (
 	"syscall"
@@ -7,8 +7,6 @@ import (
 
 // arena is the unit in which Go's runtime reserves the memory of its heap.
 const arena = 64 << 20
-
-func init() { Ask() }
 
 // probe is on the heap.
 var probe *[4096]byte

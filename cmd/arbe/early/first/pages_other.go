@@ -1,6 +1,6 @@
 //go:build !linux
 
-package pages
+package first
 
 // Ask does nothing on other systems.
 func Ask() {}
