@@ -34,7 +34,7 @@ type Config struct {
 	Cache string
 	// Repository is the Maven repository the binaries are fetched from. Defaults to Maven Central.
 	Repository string
-	// Fast trades safety against power loss for speed, and allows more connections. It is for tests only.
+	// Fast trades safety against power loss for speed, allows more connections, and never vacuums by itself. It is for tests only.
 	Fast bool
 	// KeepTrying is how long [Keep] tries to start a database again. Defaults to 15 minutes.
 	KeepTrying time.Duration

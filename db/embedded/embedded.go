@@ -179,6 +179,8 @@ func settings(port int, fast bool) []string {
 			"-c", "fsync=off",
 			"-c", "synchronous_commit=off",
 			"-c", "full_page_writes=off",
+			// With many databases, a worker would start every second or two and read the catalogs of one.
+			"-c", "autovacuum=off",
 		)
 	}
 	return args
