@@ -30,7 +30,7 @@ func needsAt(host string) func(*testscript.TestScript, bool, []string) {
 			want["the title"], want["the badge"] = "", ""
 		}
 		want["the reasons"] = strings.Join(slices.Sorted(slices.Values(args[1:])), " ")
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			got := needsSeen(ts, host)
 			if fmt.Sprint(got) == fmt.Sprint(want) {
 				return

@@ -193,7 +193,7 @@ func capture(ts *testscript.TestScript, _ bool, args []string) {
 
 func shows(ts *testscript.TestScript, _ bool, args []string) {
 	want, path := regexp.MustCompile("(?m)"+args[1]), ts.MkAbs(args[0])
-	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		text, _ := os.ReadFile(path) // the file may not exist yet
 		if want.Match(text) {
 			return

@@ -48,7 +48,7 @@ func newMailServer(t testing.TB) *mailServer {
 
 func (s *mailServer) serve(c net.Conn) {
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	in := bufio.NewReader(c)
 	fmt.Fprint(c, "220 mail.test\r\n")
 	for {

@@ -364,7 +364,7 @@ func TestImages(t *testing.T) {
 	e := sharedEngine(t)
 	host := registryOf(t)
 	d := opened(t, e.Host(), func(c *docker.Config) {
-		c.StartLimit = 10 * time.Second
+		c.StartLimit = 20 * time.Second
 		c.Images = []string{"arbe-test/base", host + "/*", "127.0.0.1:1/*"}
 	})
 	for image, want := range map[string]fault.Code{
