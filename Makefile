@@ -1,6 +1,6 @@
 # arbe's development. `make` lists what there is.
 #
-# Tools are pinned here and kept in .tools; nothing is installed for the whole machine, but for the few
+# Tools are pinned here and kept in .tools. Nothing is installed for the whole machine, except the few
 # system packages that tests need (see `prerequisites`), and those only as root on a system with apt.
 
 SHELL := bash
@@ -70,10 +70,10 @@ run: build ## Build arbe and start it here, with a database of its own
 # versions of the server's module; make check builds them with their own.
 CLIENT := github.com/arbe-dev/arbe/proto
 
-# The packages whose goroutines share memory. Their tests run with the race detector, which takes twice the time. Of the
-# others, web, cmd/arbe and chaos drive servers that are made of these, and the rest starts no goroutines. make race runs all
-# with it. The packages whose tests take longest come first, so that none of them is left alone at the end; LONGEST lists those
-# that are tested without it.
+# The packages whose goroutines share memory. Their tests run with the race detector, which takes twice the time. The
+# others start no goroutines, except web, cmd/arbe and chaos, which drive servers made of these. make race runs all tests with the
+# detector. The slowest packages come first, so that none of them is left alone at the end; LONGEST lists the slowest of those
+# that are tested without the detector.
 RACED := ./internal/server ./internal/sandbox/local ./internal/dispatch ./internal/rpc ./internal/sandbox ./internal/command ./internal/httpd ./internal/door \
 	./internal/model ./db/... ./internal/jobs ./internal/fair ./web/transcript ./web/guard ./internal/sandbox/local/... ./internal/turn \
 	./internal/auth/... ./internal/secret/... ./internal/stream/... ./internal/live ./internal/push ./internal/subscription \
