@@ -22,7 +22,7 @@ var notAdministrative = []string{
 func TestEachTableOfAHouseIsInItsAuditLogOrIsNotAdministrative(t *testing.T) {
 	t.Parallel()
 	owner := dbtest.New(t).Owner(t)
-	// unaudited returns the tables of houses that are neither.
+	// unaudited returns the tables of houses that have neither the trigger nor a line in notAdministrative, or both.
 	unaudited := func() (tables []string) {
 		audited := column[string](t, owner, "select distinct tgrelid::regclass::text from pg_trigger where tgfoid = 'audit_change'::regproc and tgenabled = 'O'")
 		for table := range owned(t, owner) {
@@ -80,7 +80,7 @@ func TestOnlyOwnersSeeTheAuditLog(t *testing.T) {
 	}
 }
 
-// Counters, times of use and the like are no change that anybody made.
+// Updates of counters, times of use and the like are the server's work, not changes that somebody made.
 func TestWorkOfTheServerIsNotInTheAuditLog(t *testing.T) {
 	t.Parallel()
 	w := newTwo(t)

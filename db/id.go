@@ -5,10 +5,10 @@ import (
 	"encoding/base32"
 )
 
-// IDFor returns the real id for an ID that a caller chose, to make retries harmless, in a house. Callers cannot choose
+// IDFor returns the real id for an ID that a caller in a house chose to make retries harmless. Callers cannot choose
 // real ids, because all houses share them: a caller could find out whether another house has a certain id, or prevent
-// it from getting one. The id has 100 bits, so that no chosen ID leads to a known id, and is longer than ids that the
-// database generates.
+// it from getting one. The id has 100 bits, so that nobody finds an ID that leads to a known id. It is longer than the
+// ids that the database generates.
 func IDFor(house, word string) string {
 	hash := sha256.Sum256([]byte(house + "\x00" + word))
 	return shortIDs.EncodeToString(hash[:])[:20]

@@ -160,8 +160,8 @@ func (s *reusable) fingerprint(ctx context.Context) (text string, err error) {
 // bloatMost is the largest size of a database that is used again, in bytes. Deleted rows of large tests would delay later ones.
 const bloatMost = 48 << 20
 
-// wipe makes the database as it was when it was made. busy says that Postgres may still be executing a statement of its last test. It
-// reports false if the database cannot be used again.
+// wipe restores the database to its state when it was made. busy says that Postgres may still be executing a statement of the last
+// test. wipe reports false if the database cannot be used again.
 func (s *reusable) wipe(ctx context.Context, busy bool) (clean bool, err error) {
 	if busy {
 		// Waits until each has ended.

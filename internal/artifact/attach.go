@@ -56,8 +56,8 @@ func (a *Artifacts) AttachTx(ctx context.Context, tx pgx.Tx, house, thread strin
 	return a.q.AttachFiles(ctx, tx, house, thread, ids)
 }
 
-// Unplaced returns files of a thread, of its parent and of the thread that it was forked from that were not written to a sandbox:
-// the latest ones, at most a number.
+// Unplaced returns up to most files that were not yet written to a sandbox, the latest first: those of a thread, of its parent
+// and of the thread that it was forked from.
 func (a *Artifacts) Unplaced(ctx context.Context, scope db.Scope, thread, sandbox string, most int) (list []Artifact, err error) {
 	err = a.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		rows, err := a.q.UnplacedFiles(ctx, tx, query.UnplacedFilesParams{HouseID: scope.House, ThreadID: thread, SandboxID: sandbox, Most: int32(most)})

@@ -53,8 +53,8 @@ func (a *Auth) RevokeSession(ctx context.Context, p Principal, id string) (n int
 	return n, err
 }
 
-// The names of browsers in User-Agent headers, and those that people use. Most browsers claim to be others, too, so those
-// come later.
+// The names of browsers in User-Agent headers, and the names that people use. Most browsers also claim to be others, so names
+// that others use come later.
 var (
 	browsers = [][2]string{{"Edg/", "Edge"}, {"EdgA/", "Edge"}, {"EdgiOS/", "Edge"}, {"OPR/", "Opera"}, {"SamsungBrowser/", "Samsung Internet"}, {"Firefox/", "Firefox"}, {"HeadlessChrome/", "Chrome"}, {"Chrome/", "Chrome"}, {"CriOS/", "Chrome"}, {"FxiOS/", "Firefox"}, {"Safari/", "Safari"}}
 	systems  = [][2]string{{"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Android", "Android"}, {"Windows", "Windows"}, {"Mac OS X", "macOS"}, {"CrOS", "ChromeOS"}, {"Linux", "Linux"}}

@@ -19,8 +19,9 @@ import (
 )
 
 // access says who may do what through this door: the specification, in one table. A line about a thread is about its
-// stream. A line about a house is about another stream of that house, which the request names. Those who may, get 409
-// for what a thread's stream does not allow, and for a wake if they show any credential but the wake's.
+// stream. A line about a house is about another stream of that house, which the request names. Those who may
+// use a stream get 409 for what a thread's stream does not allow. A call about a wake (callback, ack, release) gets 409 with
+// any credential but the wake's.
 const access = `
                          nobody unknown expired revoked outsider member owner bot house-key owner-key elsewhere token reader writer sibling
 

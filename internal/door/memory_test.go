@@ -189,7 +189,7 @@ func TestBodiesTakeMemory(t *testing.T) {
 		conns = append(conns, conn)
 	}
 	large := strings.Repeat("x", 1<<20)
-	// A body that stalls may itself be refused, while a whole one is looked at: then the next one takes its place.
+	// While the whole body is in memory, a stalled one may be refused. Then the next stalled one takes its place.
 	for deadline := time.Now().Add(time.Minute); send(w.ours.key, large).status != http.StatusServiceUnavailable; stall() {
 		if time.Now().After(deadline) {
 			t.Fatal("there is no end of bodies that do not arrive")

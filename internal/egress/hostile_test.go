@@ -127,7 +127,7 @@ func dials(to chan<- string, dial egress.Dialer) func(*egress.Config) {
 
 var publicAddress = netip.MustParseAddr("93.184.216.34")
 
-// The names of an encrypted hello's front decide, because nobody else can read the other one.
+// In an encrypted hello, the front's name decides, because only the front can read the encrypted name.
 func TestAnEncryptedHelloCountsAsItsFront(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -142,7 +142,7 @@ func rootTx(ctx context.Context, tx pgx.Tx, pass Pass) (string, error) {
 	return root, nil
 }
 
-// reserveTx refuses a call that may cost more than the operator's money that is left.
+// reserveTx refuses a call that may cost more than what is left of the operator's budgets.
 func (g *Gateway) reserveTx(ctx context.Context, tx pgx.Tx, micros int64) error {
 	installation, person := g.Budget.Most()
 	lacks, err := queries.MoneyLacks(ctx, tx, micros, installation, person)

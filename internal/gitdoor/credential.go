@@ -11,7 +11,7 @@ type Credential struct {
 	User, Password string
 	// HostKeys are the fingerprints (SHA256:…) of the keys that the host shows by ssh.
 	HostKeys []string
-	// App is the GitHub App of which Password is the private key.
+	// App is the GitHub App if Password is the private key of one.
 	App App
 }
 

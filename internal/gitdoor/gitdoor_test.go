@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/outbound"
 )
 
-// TestThereIsNoLFS: a host's answer to LFS has a credential, often the request's own. So none is asked.
+// TestThereIsNoLFS: the door asks no host for LFS, because the answer has a credential, often the request's own.
 func TestThereIsNoLFS(t *testing.T) {
 	t.Parallel()
 	host := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

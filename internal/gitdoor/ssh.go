@@ -25,9 +25,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// Repositories that only an ssh key opens: git in a sandbox asks by http, as for the others, and the door runs git's program at the
-// host by ssh. The two differ in that http has a connection for each request. Over ssh the host begins each with its references, which the
-// door leaves out of answers that are not about them; the rest is the same bytes.
+// Repositories that only an ssh key opens. Git in a sandbox asks for them by http, as for others, and the door runs git's program at the
+// host by ssh, once for each request. Over ssh, the host begins every connection with its references. The door removes them from answers
+// to requests for something else. All other bytes are the same in both protocols.
 
 const (
 	// handshakeTimeout limits the connection to a host and its logging in.
@@ -55,7 +55,7 @@ type overSSH struct {
 	v2      bool // in version 2 of git's protocol
 }
 
-// overSSHOf returns a request, of which targetOf has returned the target.
+// overSSHOf converts a request for a target that targetOf returned.
 func overSSHOf(r *http.Request, target *url.URL) (overSSH, error) {
 	o := overSSH{service: target.Query().Get("service"), lists: r.Method == http.MethodGet, v2: strings.Contains(r.Header.Get("Git-Protocol"), "version=2")}
 	if !o.lists {
@@ -221,7 +221,7 @@ const version2 = "000eversion 2\n"
 // program is git's program at a host.
 type program struct {
 	session *ssh.Session
-	// wait returns how the program ended. A session says it once only, and waits for ever when it is asked again.
+	// wait returns how the program ended. It keeps the result, because a session's second Wait would never return.
 	wait   func() error
 	input  io.WriteCloser
 	output *bufio.Reader

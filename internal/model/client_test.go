@@ -580,7 +580,7 @@ func TestASlowReceiverIsNotASilentProvider(t *testing.T) {
 	t.Parallel()
 	s := modeltest.New(t, nil)
 	client := &model.Client{IdleTimeout: 30 * time.Second}
-	// The receiver is held until the server has written all there is, which takes as long as it takes.
+	// The receiver blocks until the server has written everything, however long that takes.
 	first := sync.OnceFunc(func() {
 		for range 3 {
 			if err := s.Step(within(t)); err != nil {

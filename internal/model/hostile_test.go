@@ -83,8 +83,7 @@ func endpoint(d model.Dialect) model.Endpoint {
 	return model.Endpoint{Provider: model.Compatible, Name: "any", BaseURL: "https://models.example.com/v1", Dialect: d}
 }
 
-// FuzzAnswer: whatever a server sends costs memory in proportion to it, and no more than a stated amount, and panics
-// nothing.
+// FuzzAnswer: no response causes a panic, or costs more memory than a fixed amount plus a multiple of its size.
 func FuzzAnswer(f *testing.F) {
 	order := []model.Dialect{model.Chat, model.Messages, model.Responses, model.Gemini}
 	for i, d := range order {
@@ -268,7 +267,7 @@ func TestHeadersHaveLimits(t *testing.T) {
 	}
 }
 
-// BenchmarkEvents measures what the check of an answer costs: with all that becomes of the answer, and alone (check).
+// BenchmarkEvents measures reading an answer, checks included, and the checks of its events alone (check).
 func BenchmarkEvents(b *testing.B) {
 	for d, script_ := range spoken {
 		s := modeltest.Start(func(*modeltest.Request) modeltest.Reply {

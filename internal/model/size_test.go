@@ -64,7 +64,7 @@ func TestEveryPartOfAnAnswerCounts(t *testing.T) {
 	}
 }
 
-// TestSignaturesCount: the scripted server has none that is long.
+// TestSignaturesCount writes its own events, because the scripted server has no long signature.
 func TestSignaturesCount(t *testing.T) {
 	t.Parallel()
 	var events strings.Builder
@@ -103,7 +103,7 @@ func TestCallsWithLongNames(t *testing.T) {
 	})
 }
 
-// TestALineThatIsTooLong: memory of a line that no provider writes would be a server's to choose.
+// TestALineThatIsTooLong: without a limit, a server could fill the memory with one line.
 func TestALineThatIsTooLong(t *testing.T) {
 	t.Parallel()
 	for size, whole := range map[int]bool{3 << 20: true, 5 << 20: false} {

@@ -189,7 +189,7 @@ func (t *tries) take(scope db.Scope) error {
 	return nil
 }
 
-// forget removes those who may try as often as anybody, once there are many.
+// forget removes those whose allowance is full again, once there are many.
 func (t *tries) forget(now time.Time) {
 	if len(t.who) < maxTriers {
 		return

@@ -30,7 +30,7 @@ type Config struct {
 	Redirect string
 	// Key signs the secrets of logins. Servers of an installation share it.
 	Key []byte
-	// UseOnce reports whether something with an id, which is valid until it expires, is used for the first time.
+	// UseOnce records the use of an id that is valid until expires, and reports whether it is the first use.
 	UseOnce func(ctx context.Context, id string, expires time.Time) (first bool, err error)
 	// Logger logs why logins fail. Defaults to nil: nothing is logged.
 	Logger *slog.Logger
