@@ -215,9 +215,9 @@ func (u *unpacking) file(at string, mode fs.FileMode, content io.Reader) error {
 	return errors.Join(err, f.Chmod(mode), f.Close())
 }
 
-// receiveFile writes the input to the path $1, or into it as $2 if it is a directory, with the mode $3. The file appears
-// complete. While it is being written, a note names it, so that the next call removes what a killed one left. A note is named
-// after its process: the id, and the start, because ids are used again. receiveDirectory does the same for an archive of a
+// receiveFile writes the input to the path $1, or into it as $2 if it is a directory, with the mode $3. The file appears only
+// when it is complete. Until then, a note names the unfinished file, so that the next call removes what a killed one left. The
+// note's name is the id and the start time of its process, because ids are reused. receiveDirectory writes an archive of a
 // directory's contents, without notes.
 const (
 	receiveFile = `set -e; t=$1; if [ -d "$t" ]; then t=${t%/}/$2; fi; mode=$3

@@ -57,8 +57,8 @@ func doctor(a *app) *cobra.Command {
 	return cmd
 }
 
-// operates reports whether this is the server's machine. If it is, the settings come from the server's data directory from
-// then on. A DATABASE_URL alone proves nothing, because other programs use the variable too.
+// operates reports whether this is the server's machine. If it finds a running server's data directory, later reads of the
+// settings use it. A DATABASE_URL alone proves nothing, because other programs use the variable too.
 func (a *app) operates(cmd *cobra.Command, t target) bool {
 	if s, err := serverOf(a.dataDir(), a.namesDataDir()); err == nil && s.Host == t.Host {
 		return true

@@ -108,7 +108,7 @@ type limitView struct {
 	LogEntries    int64 `json:"log_entries"`
 	LogBytes      int64 `json:"log_bytes"`
 	LogBytesLimit int64 `json:"log_bytes_limit"`
-	// What the caller wrote of them; 0 as its limit means no limit but that of the house.
+	// How much of them the caller wrote; if its limit is 0, only the house's quota applies.
 	MemberLogBytes      int64 `json:"member_log_bytes"`
 	MemberLogBytesLimit int64 `json:"member_log_bytes_limit"`
 }

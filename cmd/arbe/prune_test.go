@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// die makes a thread's row that of a run whose sandbox is gone and which nobody follows, as a server that never came back leaves
-// it.
+// die makes a thread's row look as if its server never came back: a run is in progress, but its sandbox is gone and nobody
+// follows it.
 const die = `with made as (insert into sandboxes (house_id, environment_id, provider, provider_ref, status)
 	select t.house_id, e.id, 'local', 'gone', 'dead' from threads t join environments e on e.house_id = t.house_id where t.id = $1 limit 1 returning id),
 	bot as (select a.id from agents a join members m on m.agent_id = a.id join threads t on t.house_id = m.house_id where t.id = $1 and a.runtime = 'pi' limit 1)

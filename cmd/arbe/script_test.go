@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(tests{m}, map[string]func(){"arbe": main})
 }
 
-// tests are this package's tests, without the processes of the same program that are an arbe.
+// tests runs this package's tests. Processes of the same program that run as arbe do not get here.
 type tests struct{ *testing.M }
 
 func (t tests) Run() int { return dbtest.Run(t.M) }

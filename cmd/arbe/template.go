@@ -75,7 +75,7 @@ func (t *goTemplate) call(function string) parse.Node {
 	return template.Must(t.parse("{{" + function + "}}")).Root.Nodes[0]
 }
 
-// eachLoop calls visit with the body of each loop below a list. What loops hold is visited first.
+// eachLoop calls visit with the body of each loop below a list, inner loops first.
 func eachLoop(list *parse.ListNode, visit func(body *parse.ListNode)) {
 	if list == nil {
 		return
@@ -99,8 +99,8 @@ func eachLoop(list *parse.ListNode, visit func(body *parse.ListNode)) {
 // parseError matches the message of the parser, which knows the line.
 var parseError = lazyregexp.New(`(?s)^template: template:(\d+): (.*)$`)
 
-// placed adds the place to an error of the parser, which knows only the line. The wrong action is the last one of the shortest
-// beginning of the text with the same error. What is wrong about all of the text is wrong at its end.
+// placed adds the place to an error of the parser, which knows only the line. It parses longer and longer beginnings of the text.
+// The first one with the same error ends with the wrong action. An error about the whole text is placed at its end.
 func placed(text string, err error, parse func(part string) error) error {
 	message, at := err.Error(), len(text)
 	for end := 0; !strings.HasSuffix(message, "unexpected EOF"); {

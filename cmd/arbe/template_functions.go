@@ -9,8 +9,8 @@ import (
 	template "github.com/DataDog/datadog-agent/pkg/template/text"
 )
 
-// functions returns what a template can call beside the language's own functions. They are those of GitHub's gh. Text that is not
-// set is empty text for them.
+// functions returns what a template can call besides the language's own functions: the functions of GitHub's gh. They treat
+// text that is not set as empty.
 func (t *goTemplate) functions() template.FuncMap {
 	return template.FuncMap{
 		"timeago": timeAgo,

@@ -8,9 +8,9 @@ import (
 // leastWrapped is the smallest useful width of text beside a name. Below it, the text begins on its own line.
 const leastWrapped = 20
 
-// wrapped breaks the lines of a text at spaces, so that none is wider than most columns, if its words allow that. What follows a
-// break begins below the text of its line: below the last column if there are columns, which two spaces separate. If the last
-// column would be too narrow, it gets lines of its own.
+// wrapped breaks the lines of a text at spaces, so that none is wider than most columns unless a word is. What follows a break is
+// indented like the text of its line or, if two spaces separate it into columns, like its last column. If the last column would
+// be too narrow, it gets lines of its own.
 func wrapped(text string, most int) string {
 	var b strings.Builder
 	for line := range strings.Lines(joined(text, most)) {

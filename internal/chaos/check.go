@@ -109,14 +109,14 @@ const (
 	Unfinished Kind = "unfinished"
 )
 
-// Check returns the promises that a history breaks, none when it keeps them all:
+// Check returns the promises that a history breaks; none if it keeps them all:
 //
-//   - Every acknowledged append is in its log once, whole, where it was acknowledged to be. Those of unknown
-//     outcome are there once or not at all, refused ones are not, and there is nothing else.
+//   - Every acknowledged append is in its log once, whole, at the acknowledged position. An append of unknown
+//     outcome is there once or not at all, and a refused one is not there. A log has nothing else.
 //   - Positions count from 1 without a gap.
-//   - Appends and reads are linearizable: each can be given one moment between its call and its return, so that
-//     what it returned is what the log was at that moment. What was acknowledged before an append began has a
-//     lower position, and what was acknowledged before a read began is seen.
+//   - Appends and reads are linearizable: each takes effect at one moment between its call and its return. What was
+//     acknowledged before an append began has a lower position, and a read sees what was acknowledged before it
+//     began.
 //   - Every tail sent every record after its start, once and in order.
 func Check(h History) []Violation {
 	c := checker{History: h, at: map[string]map[string]int64{}}
@@ -180,8 +180,8 @@ func (c *checker) log(name string) {
 	}
 }
 
-// checkAppend checks what the log has of an append, and returns it as an operation if it is there. One that is not there
-// has no place in the order, so that nothing else can be checked of it.
+// checkAppend checks the records of an append in its log. It returns the append as an operation if the log has any of
+// them. Otherwise the append has no place in the order, and nothing else can be checked.
 func (c *checker) checkAppend(a Append) (op operation, there bool) {
 	seqs := c.positions(a)
 	what := fmt.Sprintf("%s: %q of %s, called at %v and returned at %v", a.Log, a.Texts, a.Writer, a.Call, a.Return)
@@ -231,8 +231,8 @@ func consecutive(seqs []int64) bool {
 }
 
 // operation is an append or a read with its place in the only order in which the operations of a log can have happened.
-// In the numbers of that order, an append takes those from twice its first position to twice its last one, and a read
-// comes directly after the append that it saw last.
+// An append has the places from twice its first position to twice its last one. A read has the place after the last
+// record that it saw.
 type operation struct {
 	what        string
 	first, last int64
@@ -246,8 +246,8 @@ func (r Read) operation() operation {
 }
 
 // order checks that every operation of a log can have happened between its call and its return. Their order is known,
-// because each has a position. So it is enough to check for each one whether an operation before it was called only
-// after it had returned; no search is needed, as it would be for other objects.
+// because each has a position. So it is enough to check that no operation was called after a later one in this order
+// had returned. Other objects would need a search for an order.
 func (c *checker) order(name string, ops []operation) {
 	slices.SortFunc(ops, func(a, b operation) int {
 		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.call, b.call))

@@ -112,8 +112,8 @@ func (f *follower) get(live string) *http.Response {
 	return nil
 }
 
-// events follows by server-sent events. A data event counts when the control event after it has come, which
-// says where it ends: a client that reconnects continues from the last control event.
+// events follows by server-sent events. A data event counts only after the control event that says where it ends,
+// because a client that reconnects continues from the last control event.
 func (f *follower) events() {
 	res := f.get("sse")
 	if res == nil {

@@ -99,7 +99,7 @@ func (p *postgres) start(t testing.TB) {
 	}
 }
 
-// kill kills the postmaster with SIGKILL, and all its processes too or lets them notice by themselves.
+// kill kills the postmaster with SIGKILL, and if all is set, its processes too. Otherwise they notice by themselves.
 func (p *postgres) kill(t testing.TB, all bool) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.dir, "data", "postmaster.pid"))

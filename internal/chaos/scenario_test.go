@@ -84,8 +84,8 @@ var scenarios = []scenario{
 		if at := stopped.look(); at >= end {
 			w.Errorf("the stopped tail has all %d records: this shows nothing", at)
 		}
-		// Each of them has a page and its rendering in hand, a few MiB with entries as large as these. If all that
-		// it did not take were kept for it, that would be more than this.
+		// The server holds a page and its rendering for each of them, a few MiB with entries as large as these. If it
+		// kept everything that they have not read, it would grow by more than this.
 		const enough = stalled * records * size * 5 / 8
 		if grown := w.servers[0].process.resident(w) - before; grown > enough {
 			w.Errorf("the server took %d MiB more while %d tails did not read %d MiB each", grown>>20, stalled, records*size>>20)

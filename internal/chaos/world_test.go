@@ -22,7 +22,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// resumeWithin bounds how long anything takes to work again once nothing is wrong any more.
+// resumeWithin limits how long anything may take to work again after the trouble has ended.
 const resumeWithin = 2 * time.Minute
 
 // world is one Postgres, some servers on it, and the clients that write to and follow two logs: a thread's, and

@@ -30,8 +30,8 @@ type sender interface {
 	log() string
 	// batch is how many records an append has at most.
 	batch() int
-	// send tries an append once, and returns the position of its last record, or 0 when the answer does not tell.
-	// A refused error says that nothing was written. bad makes it one that must be refused.
+	// send tries an append once, and returns the position of its last record, or 0 if the answer does not have it.
+	// A refused error says that nothing was written. With bad, the append is one that must be refused.
 	send(ctx context.Context, c *connection, texts []string, bad bool) (last int64, err error)
 	// settle goes on to the next append; known says that the last one was acknowledged, or refused.
 	settle(known bool)
@@ -79,7 +79,7 @@ func (wr *writer) run() {
 	}
 }
 
-// appendBatch appends until its outcome is known. A few are given up when it is not, as clients do that crash.
+// appendBatch tries an append until its outcome is known. It gives up a few earlier, like a client that crashes.
 func (wr *writer) appendBatch(n int) {
 	w := wr.world
 	bad := wr.rng.IntN(20) == 0
@@ -191,8 +191,8 @@ type produces struct {
 func (s *produces) log() string { return s.world.ownLog }
 func (s *produces) batch() int  { return 3 }
 
-// settle counts on. What became of an append that was given up it does not know: it begins a new epoch, which
-// shuts that append out if it was not written yet.
+// settle begins a new epoch after an append that was given up. If that append was not written yet, the new epoch
+// keeps it out.
 func (s *produces) settle(known bool) {
 	if !known {
 		s.epoch, s.seq = s.epoch+1, 0

@@ -11,7 +11,7 @@ import (
 )
 
 // A file that is sent with a message is in the sandbox of its thread when the next command begins: also in the next sandbox, and
-// in those of forks and children. A name of a file reaches no other place. What the sandbox does to the folder stops no command.
+// in those of forks and children. No file name leads out of the folder. Nothing that a sandbox does to the folder stops a command.
 func TestFilesOfMessagesAreInTheSandbox(t *testing.T) {
 	t.Parallel()
 	cfg := served(t)

@@ -97,7 +97,7 @@ type Config struct {
 	ArtifactMaxSize, ArtifactQuota, PersonArtifactQuota int64
 	// LogQuota limits the logs of a house, in bytes as the database stores them.
 	LogQuota int64
-	// MemberLogQuota limits what one person or bot that is no owner of the house writes of them.
+	// MemberLogQuota limits the part of a house's logs that one person or bot writes, owners excepted.
 	MemberLogQuota int64
 	// SpoolSize limits the output of running commands on this server's disk, in bytes. Long output is stored twice, so that
 	// it survives the server. Beyond the limit, only the beginning of an output becomes an artifact.

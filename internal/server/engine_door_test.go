@@ -26,8 +26,8 @@ var openEngine = sync.OnceValues(func() (*dockertest.Engine, string) {
 	return e, why
 })
 
-// onEngine is like served, but as an installation of its own. The databases of tests are copies of one, with its identity, and
-// servers of one installation take each other's containers for leftovers.
+// onEngine is like served, but gives the database an identity of its own. Otherwise all test databases, which are copies of one,
+// would count as one installation, and their servers would take each other's containers for leftovers.
 func onEngine(t *testing.T) server.Config {
 	t.Helper()
 	cfg := served(t)

@@ -18,13 +18,13 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// floodVariable makes TestAFloodOfOutput print as many MiB, with the server's default settings, and report what it measures:
+// floodVariable sets how many MiB TestAFloodOfOutput prints, with the server's default settings:
 //
 //	ARBE_TEST_FLOOD_MB=1024 go test -v -run TestAFloodOfOutput ./internal/server
 const floodVariable = "ARBE_TEST_FLOOD_MB"
 
-// A command that prints a lot costs the server no memory, and delays no other house. Its result has the beginning and the end of
-// the output, says how much there was, and that its artifact has only the beginning.
+// A command that prints a lot neither fills the server's memory nor delays another house. Its result has the beginning, the end
+// and the size of the output, and says that its artifact has only the beginning.
 func TestAFloodOfOutput(t *testing.T) {
 	t.Parallel()
 	const maxGrowth = 144 << 20 // with the race detector; without, it was 28 MiB

@@ -105,7 +105,8 @@ func TestGitInASandboxUsesAGitHubApp(t *testing.T) {
 		t.Errorf("once the App is uninstalled git prints %q", got)
 	}
 
-	// Neither the box nor what the server keeps has a token or the key, by their prefixes and as they are.
+	// Neither the box nor the server's data contains a token or the key. The box is searched for their prefixes, and the data
+	// for their values.
 	const look = `{ env; cat ~/.gitconfig .git/config; } | grep -e ghs"_" -e 'PRIVATE'" KEY" -e eyJ"hbGci"; sync
 		grep -rlsI -e ghs"_" -e 'RSA PRIVATE'" KEY" -e eyJ"hbGci" / --exclude-dir=proc --exclude-dir=sys --exclude-dir=usr | head`
 	if got := output(t, cfg, id, look); got != "" {

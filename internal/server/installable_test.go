@@ -18,10 +18,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness/harnesstest"
 )
 
-// installable is a registry of npm inside sandboxes. It has the packages that coding agents are installed from. The sandboxes see
-// the programs of this machine, which `make agents` has installed from the same packages, and each executable file in a package
-// of this registry starts the file of the same name there. So an agent's script installs a small package instead of hundreds of
-// megabytes, under the name and the version that npm's own registry has, and then the real agent runs.
+// installable is an npm registry inside sandboxes, with the packages that coding agents are installed from. Its packages have the
+// names and versions of those in npm's own registry, but are small. Each executable file starts the file of the same name that
+// `make agents` has installed on this machine, which the sandboxes see. So an agent's script does not install hundreds of
+// megabytes, and the real agent runs.
 type installable struct {
 	// dirs are the host directories that sandboxes have to see.
 	dirs []string

@@ -229,7 +229,7 @@ func (m *metrics) collect(s sources) {
 	m.registry.MustRegister(jobCounts{s.dispatcher}, &stored{database: s.database, dispatcher: s.dispatcher}, occupied{s.drivers})
 }
 
-// occupied measures the disk space that local sandboxes and cached environments use on this server's machines.
+// occupied measures the disk space that local sandboxes and cached environments use on this server's machine.
 type occupied struct{ drivers map[string]sandbox.Driver }
 
 var occupiedDesc = prometheus.NewDesc("arbe_sandbox_disk_bytes", "Disk space of sandboxes on this machine, by driver and kind: sandboxes, cached (environments).", []string{"driver", "kind"}, nil)

@@ -86,7 +86,7 @@ func ours(paths []string) (names []string) {
 	return names
 }
 
-// everywhere is a package that says nothing about the place of those that import it, as the standard library does not.
+// everywhere is a package that every other package may import, like the standard library. The map does not list these imports.
 const everywhere = "internal/lazyregexp"
 
 // readMap returns the README's package map: what each package may import.

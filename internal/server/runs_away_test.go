@@ -189,7 +189,7 @@ func (a *agents) hang(t *testing.T, agent string) {
 	a.hanging[agent] = made.Thread.Id
 }
 
-// hung waits until these agents have asked their models. One of them is stopped then, so that it hears no signal.
+// hung waits until the hanging agents have asked their models. It then suspends one agent, so that it reacts to no signal.
 func (a *agents) hung(t *testing.T) {
 	t.Helper()
 	for agent := range shells {

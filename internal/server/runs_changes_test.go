@@ -44,7 +44,7 @@ func newRepository(t *testing.T) (*counters, *gitHost) {
 	return c.above(t), host
 }
 
-// above returns the counters below a new thread that has a tree of its own.
+// above returns counters whose runs are below a new thread. That thread has a tree of its own.
 func (c *counters) above(t *testing.T) *counters {
 	t.Helper()
 	made, err := c.client().Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: c.parent.HouseId, EnvironmentId: c.env})

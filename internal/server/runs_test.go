@@ -23,9 +23,9 @@ import (
 // shells are the tools with which agents run a line of shell, and the name of the tool's argument.
 var shells = map[string][2]string{"pi": {"bash", "command"}, "codex": {"exec_command", "cmd"}, "claude": {"Bash", "command"}}
 
-// The real agents, in real sandboxes with a repository whose configuration would have them run a program, ask a scripted model
-// through the gateway. Pi is installed from npm's own registry, and the others from one in the sandbox; see [installable]. In the middle of pi's run, the server is killed and replaced by a newer one. Then everything else dies,
-// stops or fails.
+// Real agents in real sandboxes ask a scripted model through the gateway. Their repository has a configuration that would have
+// them run a program. Pi is installed from npm's own registry, and the others from one in the sandbox; see [installable]. In the
+// middle of pi's run, the server is killed and replaced by a newer one. Then everything else dies, stops or fails.
 func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it installs the agents")

@@ -153,7 +153,7 @@ func (d *deleting) restart() {
 	d.server = startProcess(d.t, d.cfg)
 }
 
-// boxes returns the names on the machine's disk of sandboxes.
+// boxes returns the names of the sandboxes on the machine's disk.
 func (d *deleting) boxes() (names []string) {
 	d.t.Helper()
 	list, err := os.ReadDir(filepath.Join(d.cfg.DataDir, "local", "boxes"))

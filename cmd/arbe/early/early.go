@@ -1,7 +1,7 @@
 // Package early makes the start of the program cheap. Import it for its effect.
 //
-// Most of it is in package first, which is initialised before almost all others. This package is initialised when about half
-// of the others are. It must never import anything but the standard library and first.
+// Most of the work is in package first, which is initialised before almost all others. This package is initialised after about
+// half of them. It must never import anything but the standard library and first.
 package early
 
 import (
