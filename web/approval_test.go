@@ -66,8 +66,8 @@ func TestABotThatAsksIsAnsweredOnThePage(t *testing.T) {
 	})
 }
 
-// A coding agent that another member gave its task is answered by whoever reads its thread, once. Whoever is late reads who was
-// first, on the page where they are.
+// Whoever reads a coding agent's thread can answer its request, even if another member gave it the task. Only the first answer
+// counts: a later one is refused on the same page, which says who was first.
 func TestAnotherMembersAgentIsAnswered(t *testing.T) {
 	t.Parallel()
 	const cleo = "7f6f0a52-0000-4000-8000-0000000000c1"

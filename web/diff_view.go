@@ -99,13 +99,12 @@ func looseRemarks(list []remark, lost []lostRemark) string {
 	return strings.Join(texts, "\n\n")
 }
 
-// discards reports whether the page can discard what is not committed of a file.
+// discards reports whether the page can discard the uncommitted changes to a file.
 func (v diffView) discards(f markup.DiffFile) bool {
 	return v.Uncommitted && f.Name != "" && f.Change != "renamed" && f.Change != "copied" && literalName(f.Name) == f.Name
 }
 
-// runOf returns the run that an artifact names as the one that left it as its changes, or 0. Anyone can make an artifact that
-// names a run.
+// runOf returns the run whose changes an artifact claims to be, or 0. Anyone can make an artifact with such a claim.
 func runOf(a *arbev1.Artifact) int64 {
 	epoch, err := strconv.ParseInt(a.RunId, 10, 64)
 	if err != nil || a.Kind != "patch" || a.ThreadId == "" {

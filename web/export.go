@@ -72,8 +72,8 @@ func (d *download) Write(p []byte) (int, error) {
 	return d.to.Write(p)
 }
 
-// exportName returns the name of a thread's file, without its ending: letters and digits of the title, and the id. Nothing of
-// the title can end the header's quotes, or mean anything to a file system.
+// exportName returns the name of a thread's file, without its ending: letters and digits of the title, and the id. So the title
+// cannot end the header's quotes, and has no special meaning in a file system.
 func exportName(t *arbev1.Thread) string {
 	words := strings.FieldsFunc(strings.ToLower(t.Name), func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') })
 	name := strings.Join(words, "-")

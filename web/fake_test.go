@@ -711,7 +711,6 @@ type secrets struct {
 	f *fake
 }
 
-// SetSecret refuses an empty value, as the service does.
 func (s secrets) ListSecrets(context.Context, *arbev1.ListSecretsRequest) (*arbev1.ListSecretsResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
@@ -722,6 +721,7 @@ func (s secrets) ListSecrets(context.Context, *arbev1.ListSecretsRequest) (*arbe
 	return res, nil
 }
 
+// SetSecret refuses an empty value, as the service does.
 func (s secrets) SetSecret(_ context.Context, req *arbev1.SetSecretRequest) (*arbev1.SetSecretResponse, error) {
 	if len(req.Value) == 0 {
 		return nil, refused(connect.CodeInvalidArgument, "value: it is empty", "paste the secret")

@@ -41,8 +41,8 @@ func familyOf(ctx context.Context, k relatives) (*family, error) {
 	return f, nil
 }
 
-// whole also marks the cards whose threads are gone. It replaces only their contents. So a child that is too new to be known
-// here reappears with its next change.
+// whole also marks the cards of deleted threads. It replaces only the contents of such a card, so that the card of a child that
+// is too new to be known here comes back with the child's next change.
 func (f *family) whole() []patch {
 	patches := []patch{{Selector: "#kids", HTML: f.list}}
 	others := ".child-state.own"

@@ -38,8 +38,8 @@ func filterOf(text string) filter {
 	return ""
 }
 
-// status returns the status that the server filters by; unspecified if it lists all threads. What runs is chosen from those by the
-// styles, so that the list stays live.
+// status returns the status that the server filters by; unspecified if it lists all threads. For onlyRunning it lists all, and
+// the style sheet hides the others, so that the list stays live.
 func (o filter) status() arbev1.ThreadStatus {
 	switch o {
 	case onlyFailed:

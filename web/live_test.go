@@ -335,8 +335,7 @@ func TestAnIdleTabCostsNoCalls(t *testing.T) {
 	}
 }
 
-// With HTTP/1.1 a browser opens at most six connections to a server, so twenty tabs need to share one.
-// A browser opens at most six connections to a server, so eight tabs show that they share one.
+// Over HTTP/1.1 a browser opens at most six connections to a server, so eight live tabs must share one.
 func TestEightTabsOfOneBrowser(t *testing.T) {
 	t.Parallel()
 	f := newFake()

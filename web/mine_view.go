@@ -72,7 +72,7 @@ func needMark(n *arbev1.Need) string {
 	return n.ThreadId + ":" + strconv.FormatInt(max(n.Tail, n.Seq), 10)
 }
 
-// hasUnread reports whether some of the needs go when they are read. The others wait for approval.
+// hasUnread reports whether reading would clear some of the needs. The others wait for approval.
 func hasUnread(i *arbev1.Inbox) bool {
 	return slices.ContainsFunc(i.GetNeeds(), func(n *arbev1.Need) bool { return n.Seq > 0 })
 }

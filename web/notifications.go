@@ -106,7 +106,7 @@ func (a *app) removeDevice(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// serviceWorker serves the script that shows notifications. Its address never changes, because browsers know it by that.
+// serviceWorker serves the script that shows notifications. Its address is fixed, because browsers identify the worker by it.
 func serviceWorker(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/javascript; charset=utf-8")

@@ -16,7 +16,7 @@ type notificationsView struct {
 	Problems       problems
 }
 
-// fill fills the form with what holds now.
+// fill fills the form with the current settings.
 func (v *notificationsView) fill() {
 	v.Digest = v.Now.GetSettings().GetDigest()
 	if q := v.Now.GetSettings().GetQuietHours(); q != nil {

@@ -32,8 +32,8 @@ func (a *app) beginLogin(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, http.StatusOK, leavePage(a.themeOf(r), a.provider, res.Url))
 }
 
-// connecting begins the cookie of a login that connects an account. Only that login is finished with the browser's session:
-// another one must also work with a session that has ended.
+// connecting begins the cookie's value for a login that connects an account. Only such a login finishes with the browser's
+// session: any other must also work when that session has ended.
 const connecting = "connect:"
 
 // finishLogin is the page to which the login provider sends the browser back.

@@ -67,7 +67,7 @@ func (v queueView) title() string {
 	return "Waiting for " + v.Agent + ": " + several(v.Total, "message")
 }
 
-// when says when an agent that takes no messages while it works gets these.
+// when says when the agent gets the messages. It returns "" for an agent that takes messages while it works.
 func (v queueView) when() string {
 	if v.Steers {
 		return ""

@@ -2,7 +2,7 @@ package web
 
 import arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 
-// retentionView is the page about what a house does not keep.
+// retentionView is the page of a house's retention.
 type retentionView struct {
 	Layout layout
 	// These are the fields of the form: days and MiB, or empty for what is kept.

@@ -406,7 +406,7 @@ func TestOnAPhoneTheAnswerComesFirst(t *testing.T) {
 	}
 }
 
-// A bot's answer stays as people watched it, however long it is. Only what people paste is folded.
+// A page folds what people paste, but not a bot's answer of the same length, so that it stays as people watched it.
 func TestAnAnswerIsNotFolded(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()

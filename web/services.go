@@ -94,7 +94,7 @@ func withAgent(ctx context.Context, r *http.Request) context.Context {
 	return context.WithValue(ctx, agentKey{}, r.UserAgent())
 }
 
-// asCaller sends the browser's session and name with every call, and that a page makes it.
+// asCaller adds to every call the browser's session and name, and a header that says that a page makes the call.
 type asCaller struct{}
 
 func (asCaller) show(ctx context.Context, h http.Header) {

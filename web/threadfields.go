@@ -7,8 +7,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadRefused answers a form that was refused. What was typed as a name or as tags stays: for the script in the field that it
-// was typed into, and otherwise on a page with the form.
+// threadRefused answers a form that was refused. A typed name or tags are not lost: the script keeps them in their field, and
+// without the script, a page shows the form again.
 func (a *app) threadRefused(w http.ResponseWriter, r *http.Request, failed error) error {
 	v := threadFieldsView{Name: postedValue(r, "name"), Tags: postedValue(r, "tags")}
 	if v.Name == nil && v.Tags == nil {

@@ -47,7 +47,7 @@ func (a *app) changesOfTree(ctx context.Context, thread string, uncommitted bool
 	return a.services.sandboxes.GetSandboxChanges(ctx, &arbev1.GetSandboxChangesRequest{ThreadId: thread, Uncommitted: uncommitted})
 }
 
-// scopesOf returns what the changes of a thread can be looked at for.
+// scopesOf returns the scopes of a thread: its files, and its last runs with changes.
 func (a *app) scopesOf(ctx context.Context, thread string) ([]diffScope, error) {
 	res, err := a.services.runs.ListRuns(ctx, &arbev1.ListRunsRequest{ThreadId: thread, PageSize: 20})
 	return scopesOf(thread, res.GetRuns()), err
@@ -68,7 +68,7 @@ func (a *app) readerOf(ctx context.Context, t *arbev1.Thread) (string, error) {
 	return clip(people.ByID(t.AgentId).Name, 40), nil
 }
 
-// digestOf identifies a patch. The numbers of comments mean lines of one patch only.
+// digestOf identifies a patch. Comments refer to lines by numbers that are valid for one patch only.
 func digestOf(patch []byte) string {
 	sum := sha256.Sum256(patch)
 	return hex.EncodeToString(sum[:8])
@@ -97,7 +97,7 @@ func (a *app) commentOnTree(w http.ResponseWriter, r *http.Request) error {
 	return a.postRemarks(w, r, outgoingMessage{Thread: thread, ID: r.PostFormValue("entry"), Text: treeRemarksText(diff, list, lost)})
 }
 
-// discardChanges discards what is not committed of one file, with a command in the thread, which everybody sees there.
+// discardChanges discards the uncommitted changes to one file, with a command in the thread, so that everybody sees it.
 func (a *app) discardChanges(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -116,8 +116,8 @@ func (a *app) discardChanges(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// discarding returns the command that discards what is not committed of a file. The folder of a changed file is in its
-// repository, which need not be the whole tree.
+// discarding returns the command that discards the uncommitted changes to a file. It runs git in the folder of a changed file,
+// because the file's repository need not be the whole tree.
 func discarding(file, change string) []string {
 	restore := []string{"restore", "--staged", "--worktree", "--"}
 	switch change {

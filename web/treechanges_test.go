@@ -14,8 +14,8 @@ import (
 
 var shownDigest = regexp.MustCompile(`name="of" value="([0-9a-f]+)"`)
 
-// The changes of a tree are looked at since the clone or since the last commit, next to those of runs, in one column or side by
-// side.
+// The page of a tree's changes shows those since the clone or since the last commit, in one column or side by side. It links to
+// the changes of runs.
 func TestTheScopesAndViewsOfChanges(t *testing.T) {
 	t.Parallel()
 	f := withTree()
@@ -33,7 +33,7 @@ func TestTheScopesAndViewsOfChanges(t *testing.T) {
 	}
 }
 
-// What is not committed of a file is discarded by a command, which the thread shows.
+// The uncommitted changes to a file are discarded by a command, which the thread shows.
 func TestAFileIsDiscarded(t *testing.T) {
 	t.Parallel()
 	f := withTree()

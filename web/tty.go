@@ -14,17 +14,17 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// A tty shows the terminal of a command to the tabs of one session: it reads the command's output, as any client does, and
-// emulates the terminal. So a tab that is loaded again, or was disconnected, gets the screen as it is, and the reader's right
-// to the command is checked with each of the tty's own calls.
+// A tty shows the terminal of a command to the tabs of one session. It reads the command's output as any client does, and
+// emulates the terminal. So a tab that reloads or reconnects gets the current screen, and the services check the reader's
+// right to the command at each of the tty's calls.
 //
-// While a tab shows it, the tty counts as the one who is connected to the command. Afterwards it ends, and the command's
-// own rule holds: without anybody connected it ends after a minute, unless it is kept.
+// While tabs show it, the tty is the client that is connected to the command. When they have left, the tty ends. The command
+// then follows its own rule: it ends after a minute without a client, unless it is kept.
 
 const (
 	// ttyLasts is how long a tty waits for a tab that has stopped following it: a hidden tab reports every minute at least.
 	ttyLasts = 3 * time.Minute
-	// ttyLeft is the same after the tab said that its page is left. A reloaded page is back by then.
+	// ttyLeft is how long a tty waits after a tab reports that its page was left. A reloaded page returns sooner.
 	ttyLeft = 10 * time.Second
 	// maxTTYs limits the ttys of a session.
 	maxTTYs = 10
@@ -66,7 +66,7 @@ type tty struct {
 	tabs    int
 	unused  *time.Timer
 	left    time.Time // when a tab said that its page is left
-	ahead   time.Time // until when the output that was read is enough
+	ahead   time.Time // when the limits of Write allow more output
 }
 
 // ttyEnd says why a terminal is shown no longer.
@@ -130,7 +130,7 @@ func (ts *ttys) forget(t *tty) {
 	}
 }
 
-// used reports that a tab that does not follow the tty still shows it, or that it was left.
+// used notes that a tab still shows the tty without following it, or that the tab's page was left.
 func (t *tty) used(left bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,7 +146,7 @@ func (t *tty) used(left bool) {
 	}
 }
 
-// over reports that the tty shows nothing more, and ended that its tabs get the reason.
+// over reports whether the tty has stopped, and ended whether it has a reason to show to its tabs.
 func (t *tty) over() bool { return t.ended() || t.ctx.Err() != nil }
 
 func (t *tty) ended() bool {
@@ -165,7 +165,7 @@ func (t *tty) heard(event *arbev1.TailResponse) error {
 	return nil
 }
 
-// Write shows output. It takes as much time as the output may take at most, and no more than half of a processor.
+// Write shows output. It pauses, so that output stays within ttyRate and takes at most half of a processor.
 func (t *tty) Write(output []byte) (int, error) {
 	const most = 32 << 10
 	t.written.Add(int64(len(output)))

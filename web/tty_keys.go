@@ -10,10 +10,10 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// What is typed may reach another server than the one that reads the output. So each request asks where the input stands and
-// writes there. A tab numbers its requests and has one under way, and repeats one whose answer did not arrive. The server
-// knows the last number of each tab, so that no key is typed twice. A server that does not know the tab drops a repeated
-// request: the keys may have been typed already.
+// Keys may reach another server than the one that reads the output. So each request asks for the position of the input, and
+// writes there. A tab numbers its requests, sends one at a time, and repeats a request that was not answered. The server
+// remembers the last number of each tab, so that no key is typed twice. A server that does not know the tab drops a repeated
+// request, because its keys may have been typed already.
 
 const (
 	// typingTime is how long a request waits for room in the command's input.
@@ -53,7 +53,7 @@ func (a *app) typeKeys(w http.ResponseWriter, r *http.Request) error {
 func (a *app) typeInto(ctx context.Context, key ttyKey, tab string, number int64, again bool, data []byte) error {
 	t := a.keyboards.find(key)
 	if t == nil {
-		// Anybody can send any address, so that only those who may write to the command get a keyboard.
+		// Anybody can send any address, so check that they may write to the command before they get a keyboard.
 		if _, err := a.services.threads.WriteInput(ctx, joining(key)); err != nil {
 			return err
 		}

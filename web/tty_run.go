@@ -16,12 +16,12 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// A tty that has joined a command gives the terminal another size, and redrawAfter later its own. The change makes programs draw
-// their screen, which the tty has not seen. If nothing is drawn, the tty repeats this after twice the time, until that is longer
-// than redrawMost.
+// A tty joins a command with another terminal size than its own, which it sets after redrawAfter. The change makes programs
+// redraw their screen, which the tty has not seen. If nothing is drawn, the tty tries again with twice the pause, until the
+// pause exceeds redrawMost.
 const redrawAfter, redrawMost = 200 * time.Millisecond, 10 * time.Second
 
-// openTTY returns a tty of a command that has begun to read its output.
+// openTTY returns a tty that has begun to read the output of a command.
 func (a *app) openTTY(ctx context.Context, key ttyKey, command *arbev1.Entry, rows, columns int) *tty {
 	t := &tty{
 		id: newID(), key: key, screen: terminal.New(rows, columns), changed: make(chan struct{}),
@@ -49,7 +49,7 @@ func (a *app) runTTY(t *tty, command *arbev1.Entry) {
 	defer t.stop()
 	client := &arbe.Client{Services: arbe.Services{Threads: a.services.threads, Entries: a.services.entries}}
 	for {
-		// The size that the command gets at first is not that of the tty, so that it changes.
+		// Join with another size than that of the tty, so that redraw changes it.
 		rows, columns := t.size()
 		joined, parted := context.WithCancel(t.ctx)
 		redrawn := guard.Background(func() error { t.redraw(joined); return nil })
@@ -121,7 +121,7 @@ func ttyEndOf(result *arbe.Result, err error) ttyEnd {
 	return ttyEnd{}
 }
 
-// silent is the keyboard of a tty: what is typed takes another way (tty_keys.go).
+// silent is the input of a tty. It stays empty, because tabs type with requests of their own (tty_keys.go).
 type silent struct{ ctx context.Context }
 
 func (s silent) Read([]byte) (int, error) {

@@ -95,8 +95,8 @@ func TestWhoComesLateSeesAllThatWasWritten(t *testing.T) {
 		entry.PiChunk{Kind: "call_args", Block: 3, Text: `{"command":"make"}`})
 	late := b.another()
 	late.open("/threads/latelate1")
-	// The second tab makes both tabs share a new connection, on which they see everything again from its beginning. The page itself
-	// shows the end already, so that waiting for the end is not enough.
+	// When the second tab joins, both tabs share a new connection, which sends everything again from the beginning. Wait for it,
+	// because the page shows the end already when it is loaded.
 	late.untilLive()
 	const step = "document.querySelector('#writing .step')"
 	for _, tab := range []*tab{b, late, b, late} {

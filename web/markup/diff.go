@@ -75,7 +75,7 @@ const (
 
 // ParseDiff reads a patch in git's format, or any unified diff. It never fails: it leaves out parts that it does not
 // understand, because the patch may be damaged or deceptive. Its time and memory grow with the size of the patch, never with
-// the sizes that the patch claims. It does not unpack compressed parts, as libraries do, so it uses none of them.
+// the sizes that the patch claims. It uses no library, because libraries unpack compressed parts.
 func ParseDiff(text string, most DiffLimits) Diff {
 	p := diffParser{most: most}
 	for line := range strings.Lines(text) {

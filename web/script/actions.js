@@ -1,5 +1,5 @@
-// Stop, Run again, answers to bots and what is done in the inbox post without leaving the page. The outcome arrives live; an error
-// is shown as a notice.
+// Forms that post without leaving the page: Stop, Run again, answers to bots and the actions of the inbox. The outcome arrives
+// live; an error is shown as a notice.
 
 import { newID, post, unreachable } from './dom.js'
 import { notify } from './notice.js'

@@ -23,7 +23,7 @@ for (const form of $$('form[data-draft]')) {
     grow(area)
     form.classList.toggle('shell', /^\s*(!|\/run(\s|$))/.test(area.value))
   }
-  // Some browsers put back what a field had before a reload: an edit, for example.
+  // Some browsers restore a field after a reload. The restored text of an edit must not become the draft.
   if (form === composer && keptEdit()) area.value = store.get(key) ?? ''
   else area.value ||= store.get(key) ?? ''
   changed()
@@ -47,12 +47,12 @@ for (const form of $$('form[data-draft]')) {
 
 resumeEdit()
 
-// When the draft of the house's page has started a thread, the thread's page removes the draft. It is the next page that
-// opens with the focus in the composer. A refused text keeps its draft.
+// A draft of the house's page is removed by the page of the thread that it starts: the next page that opens with the focus in
+// the composer. A refused text never opens that page, so it keeps its draft.
 const starter = $('.starter')
 if (starter) {
-  // A reader who comes back to this page starts another thread, so the ids of the first one are renewed, and its text, which is
-  // no draft any more, is gone. While nothing has answered, sending again is a retry, and keeps the ids.
+  // A reader who comes back to this page starts another thread. So the form gets new ids, and loses the text whose draft was
+  // removed. Until the server has answered, sending again is a retry and keeps the ids.
   let used = performance.getEntriesByType('navigation')[0]?.type === 'back_forward'
   starter.addEventListener('submit', event => {
     if (notReady()) return event.preventDefault()
@@ -62,7 +62,7 @@ if (starter) {
     used = true
     store.set('starting', starter.dataset.draft)
   })
-  addEventListener('pageshow', () => { // by now, the browser has put back what the field had
+  addEventListener('pageshow', () => { // the browser has restored the field before this event
     if (!used) return
     starter.elements.text.value = store.get('draft:' + starter.dataset.draft) ?? ''
     starter.elements.text.dispatchEvent(new Event('input'))

@@ -52,7 +52,7 @@ async function copyOutput(button) {
   } catch { notify('The browser does not let this page copy. Download the output instead.') }
 }
 
-// A message that is said again, differently, in a fork: its text is the draft there.
+// To resend a message, fork the thread before it, and make its text the draft of the fork.
 document.addEventListener('submit', async event => {
   const form = event.target
   if (!form.matches('.resend')) return
@@ -67,8 +67,9 @@ document.addEventListener('submit', async event => {
   form.submit()
 })
 
-// A reader who comes back to this page may want another fork. The browser shows the page from its memory, where it may be
-// clicked before a pageshow event, so that the ids change as it is left, or loads what it has kept of it, with the ids of then.
+// A reader who comes back to this page may want another fork, which needs new ids. A page restored from memory can be clicked
+// before its pageshow event, so change the ids when it is left. A page that is loaded again has its old form values, so change
+// them then too.
 const renewForks = () => { for (const id of $$('.fork [name=thread]')) id.value = newID() }
 addEventListener('pagehide', renewForks)
 if (performance.getEntriesByType('navigation')[0]?.type === 'back_forward') renewForks()

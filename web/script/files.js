@@ -54,7 +54,7 @@ export function addChip(name, gone = () => {}) {
   }
 }
 
-// notReady says why a message cannot be sent yet, if a file is not there. It reports whether it did.
+// notReady reports whether a chosen file is not uploaded. If so, it shows why the message cannot be sent yet.
 export function notReady() {
   const waits = chosenFiles().some(chip => !chip.dataset.file)
   if (waits) $('.form-error', form).textContent = 'Not sent yet. Wait until all files are there, or remove those that are not.'

@@ -13,13 +13,13 @@ $('.context-button')?.addEventListener('click', event => {
   document.cookie = `${cookie}=${folded ? 'folded' : 'open'}; path=/; max-age=31536000; samesite=lax`
 })
 
-// A form changes the version that its reader saw when they opened it. The page stays open long, and its head is always current.
+// A form must send the version that its reader saw when they opened it. So when opened, it takes the etag of the live head.
 const now = () => $('#thread-head').dataset
 for (const fold of $$('#context details.edit')) fold.addEventListener('toggle', () => {
   const form = fold.open && $('form:has([name=etag])', fold)
   if (!form) return
   const field = form.elements.name ?? form.elements.tags
-  if (field.value !== field.defaultValue) return // somebody has typed into it, and closed it meanwhile
+  if (field.value !== field.defaultValue) return // keep what was typed before the form was closed
   form.elements.etag.value = now().etag
   field.value = field.defaultValue = now()[field.name]
 })

@@ -65,7 +65,7 @@ async function see() {
   setTimeout(() => { waiting = false; if (lastSeen() > reported) see() }, 1000)
 }
 
-// What the reader marks as unread stays so, until they open the page again.
+// After the reader marks an entry as unread, this page reports nothing as read until they open it again.
 document.addEventListener('submit', async event => {
   const form = event.target
   if (!form.matches('.mark-unread')) return

@@ -7,8 +7,8 @@ const palette = $('#palette'), input = palette && $('input', palette), list = pa
 const most = 12
 const patient = 150 // how long the reader types no letter before the server is asked, in milliseconds
 
-// choices are what the page leads to. Each has a name, a kind, how to go there, perhaps a shape, the key that does the same, the
-// address, and why it cannot be chosen now.
+// choices returns everything that the page can offer. A choice has a name, a kind and a function that carries it out. It may have
+// a shape, the key that does the same, an address, and the reason why it cannot be chosen now.
 function choices() {
   const places = $$('#mine a, #direct a, #places a').map(a => ({ name: $('.place-name', a)?.textContent ?? a.textContent, kind: kindOf(a), go: () => a.click(), shape: shapeOf(a), href: a.pathname }))
   const houses = $$('.switch a:not([aria-current])').map(a => ({ name: a.textContent, kind: 'house', go: () => a.click(), shape: icon('house') }))
@@ -26,7 +26,7 @@ function choices() {
   return [...(input.value.trim() ? here : here.filter(a => !a.why)), ...places, ...houses, ...people, ...actions.map(a => ({ kind: 'action', ...a }))]
 }
 
-// ofThread are the actions on the open thread, by its own buttons. One whose button is missing says why.
+// ofThread returns the actions on the open thread. Each presses a button of the thread, or says why there is none.
 function ofThread() {
   const head = $('#thread-head')
   if (!head) return []

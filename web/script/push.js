@@ -1,5 +1,5 @@
-// Notifications on this device: the button of /notifications, which asks the browser, and tells the server where its push service
-// is. sw.js shows what arrives, and tells a page of which entry somebody clicked on the notification.
+// Notifications on this device. The button of /notifications asks the browser for permission, and tells the server the address of
+// the browser's push service. sw.js shows the notifications. When one is clicked, it tells a page which entry to show.
 
 import { $, post, unreachable } from './dom.js'
 
@@ -54,7 +54,7 @@ if (panel) {
     problem.textContent = await turnOn(panel.dataset.key) ?? ''
     button.disabled = false
   })
-  // Nobody knows the name of their time zone by heart.
+  // Fill in the browser's time zone, because few people know its name by heart.
   const zone = $('#f-zone')
   if (zone && !zone.value) zone.value = Intl.DateTimeFormat().resolvedOptions().timeZone ?? ''
 }

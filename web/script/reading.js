@@ -147,10 +147,10 @@ if (scroller) {
   scroller.addEventListener('scroll', () => {
     if (asked) return
     asked = true
-    // A layout that has changed since then has moved the entries, and its observer is called after this frame's callbacks.
+    // If the layout has changed, the entries have moved. The ResizeObserver runs only after this callback, so hold is called now.
     requestAnimationFrame(() => { asked = false; size === sizeNow() ? remember() : hold() })
   }, { passive: true })
-  // Of the scroller, because a composer that grows, or a line above it, would push the reading position out at its top.
+  // Observe the scroller too. It shrinks when the composer grows, which would push the reading position out at the top.
   const sizes = new ResizeObserver(() => { hold(); reachable() })
   for (const e of [scroller, $('.content', scroller)]) sizes.observe(e)
   markDays(log)

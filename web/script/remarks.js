@@ -10,7 +10,7 @@ const fields = () => $$('textarea', form)
 let elsewhere = [] // comments on lines that this page does not show
 const written = () => fields().filter(area => area.value.trim())
 
-// A line side by side has its number in its hunk; otherwise its place has it.
+// A line's number in its hunk is an attribute in the side-by-side view, and otherwise the line's index.
 const numberOf = line => Number(line.dataset.l ?? $$('.dl', line.closest('.hunk')).indexOf(line))
 const lineAt = (hunk, n) => $('.dl[data-l]', hunk) ? $(`.dl[data-l="${n}"]`, hunk) : $$('.dl', hunk)[n]
 
@@ -44,7 +44,7 @@ function open(line) {
   return area
 }
 
-// lose shows a comment whose line has changed since, so that it is not lost.
+// lose lists a comment whose line is gone, so that its text is kept.
 let lost = 0
 function lose(text, about) {
   const list = $('.lost-remarks', form), place = document.createElement('div'), label = document.createElement('label')

@@ -7,7 +7,7 @@ import { session } from './storage.js'
 const composer = $('#composer'), me = composer?.dataset.me
 let editing = null // { address, before }: the message being edited, and what the composer had before
 
-// An edit survives a reload of its tab: { address, text }. Another person may log in there.
+// An edit survives a reload of its tab: { address, text }. The key has the person, because another one may log in there.
 const editKey = `edit:${me}:${thread}`
 export const keptEdit = () => session.get(editKey)
 export const keepEdit = text => session.set(editKey, { address: editing.address, text })

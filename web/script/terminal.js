@@ -141,7 +141,7 @@ for (const button of $$('[data-key]')) button.addEventListener('click', () => {
   input.focus()
 })
 
-// The focus is in the text field, so that keyboards of phones open and compositions work. A selection would end with it there.
+// Focus the text field, so that keyboards of phones open and compositions work, unless text is selected: focus would clear it.
 region.addEventListener('mouseup', () => { if (getSelection().isCollapsed) input.focus({ preventScroll: true }) })
 region.addEventListener('focus', () => { if (region.matches(':focus-visible')) input.focus({ preventScroll: true }) })
 // In editors and pagers, which have no lines above the screen, the wheel moves the cursor, as in other terminals.
@@ -153,8 +153,8 @@ region.addEventListener('wheel', event => {
 
 // --- The connection ---
 
-// A hidden tab follows nothing, because browsers open only six connections to a server. It says that it is still there, so that
-// the shell is not hung up, and that it is left.
+// A hidden tab closes its connection, because browsers open only six to a server. It keeps reporting that it is open, so that the
+// shell is not hung up. A page that is left reports that too.
 const here = fields => post(path + '/keys', fields).catch(() => {})
 document.addEventListener('visibilitychange', () => {
   if (over) return

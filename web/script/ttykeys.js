@@ -5,8 +5,8 @@ const numbers = { Insert: 2, Delete: 3, PageUp: 5, PageDown: 6, F5: 15, F6: 17, 
 const functions = { F1: 'P', F2: 'Q', F3: 'R', F4: 'S' }
 const controls = { ' ': '\0', '@': '\0', '2': '\0', '[': '\x1b', '3': '\x1b', '\\': '\x1c', '4': '\x1c', ']': '\x1d', '5': '\x1d', '^': '\x1e', '6': '\x1e', '_': '\x1f', '/': '\x1f', '7': '\x1f', '?': '\x7f', '8': '\x7f' }
 
-// keyText returns the text for a key, or '' for a key that the browser keeps: one without a meaning in a terminal, one that
-// begins a composition, and one with Command or Ctrl+Shift, which belongs to the browser.
+// keyText returns the text for a key, or '' if the browser keeps the key: it has no meaning in a terminal, begins a composition,
+// or is pressed with Command or Ctrl+Shift.
 export function keyText(event, modes = {}) {
   const { key, shiftKey: shift, altKey: alt, ctrlKey: ctrl, metaKey: meta } = event
   if (meta || event.isComposing || ['Dead', 'Process', 'Unidentified', 'AltGraph'].includes(key)) return ''
@@ -29,14 +29,14 @@ export function keyText(event, modes = {}) {
   return controls[key] === undefined ? '' : escape + controls[key]
 }
 
-// pasteText returns the text for pasted text. Escape is left out, so that the text cannot end the mark around it and go on as keys.
+// pasteText returns what to send for pasted text. It drops Escape, so that the text cannot end its paste mark and act as keys.
 export function pasteText(text, modes = {}) {
   const typed = text.replace(/\r?\n/g, '\r').replaceAll('\x1b', '')
   return modes.paste ? '\x1b[200~' + typed + '\x1b[201~' : typed
 }
 
-// Typing sends what is typed in order: one request is under way, and what is typed meanwhile goes with the next. A request is
-// repeated until it is answered. send(text, number, again) sends one, and resolves to 'done', 'again' or 'stop'.
+// Typing sends typed text in order, with one request at a time. Text typed meanwhile goes into the next request. A request is
+// repeated until it is answered. send(text, number, again) sends a request, and resolves to 'done', 'again' or 'stop'.
 export class Typing {
   #waiting = ''
   #busy = false

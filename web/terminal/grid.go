@@ -14,8 +14,8 @@ type grid struct {
 	top, bottom int
 }
 
-// cursor is the place of the next character, and its look. x is the number of columns while the cursor waits behind the last
-// column for the character that wraps.
+// cursor is the place of the next character, and its look. After a character in the last column, x is the number of columns, and
+// the next character wraps.
 type cursor struct {
 	x, y int
 	look markup.Look

@@ -11,7 +11,7 @@ type parser struct {
 	// private is the character after ESC [ that makes a sequence private, or 0, and between the character before its end.
 	private, between rune
 	ignored          bool
-	// text is the beginning of a string of length bytes.
+	// text is the beginning of a string, and length how many bytes of the string were read.
 	text   []byte
 	length int
 	// charset is the character after ESC that chooses a set.

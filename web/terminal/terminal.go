@@ -1,9 +1,8 @@
 // Package terminal emulates the terminal of a command for a page: it interprets the command's output, as xterm does, and says
 // which rows of the screen have changed.
 //
-// The output may be hostile. A [Terminal] accepts any bytes, in pieces that may end anywhere. Its memory is bounded by its size
-// and by [KeptLines], and what a sequence can cost by the size of the screen. A page gets texts and names of classes, never
-// HTML.
+// The output may be hostile. A [Terminal] accepts any bytes, in pieces that may end anywhere. Its size and [KeptLines] bound its
+// memory, and the size of the screen bounds the cost of a sequence. A page gets texts and names of classes, never HTML.
 //
 // A byte goes from the state machine in parse.go to a function of control.go, escape.go or text.go, which changes a grid
 // (grid.go, rows.go). frame.go returns the changes.
@@ -127,7 +126,7 @@ func (t *Terminal) reset() {
 	t.version++
 	first := t.main.base + len(t.main.lines)
 	t.main, t.other = newGrid(t.rows), newGrid(t.rows)
-	t.main.base = first // so that no number means two lines
+	t.main.base = first // so that no line number is used twice
 	t.now = &t.main
 	t.main.kept = KeptLines
 	t.modes, t.title, t.tabs, t.last = modes{}, "", nil, 0

@@ -70,8 +70,8 @@ type known struct {
 	children map[string]*arbev1.Thread
 
 	// ledger pairs the entries that it has seen. running is the turn or run that is at work according to the thread's row.
-	// unseen are those of which only deltas arrived. The ledger may know nothing about either. beats are the last heartbeats
-	// of runs. explained are the turns whose reason a row shows.
+	// unseen are the turns and runs known only from deltas. The ledger may know neither running nor unseen. beats are the
+	// last heartbeats of runs. explained are the turns whose reason a row shows.
 	ledger    entry.Ledger
 	running   turn
 	unseen    map[string]turn

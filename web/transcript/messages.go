@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// keptFor is how long a message that was read is kept for the other pages that show it, and keptBytes and maxKept limit
-	// the memory for that. It is short, because the message may be deleted meanwhile.
+	// keptFor is how long a message that was read is kept for the other pages that show it. It is short, because the message
+	// may be deleted meanwhile. keptBytes and maxKept limit the memory for kept messages.
 	keptFor            = 2 * time.Second
 	keptBytes, maxKept = 64 << 10, 100
 )
@@ -44,7 +44,7 @@ type messageRead struct {
 }
 
 // At returns the entry at a position as it is after the entry at since, or later. It returns nil if there is no such entry. The
-// caller may read the thread with log, and does not change the entry.
+// caller must have the right to read the thread, and must not change the entry, because callers share reads.
 func (m *Messages) At(ctx context.Context, log Log, thread string, seq, since int64) (*arbev1.Entry, error) {
 	key := messageKey{thread, seq}
 	for {
@@ -69,7 +69,7 @@ func (m *Messages) At(ctx context.Context, log Log, thread string, seq, since in
 		if r.err == nil && r.upto >= since {
 			return r.message, nil
 		}
-		m.forget(key, r) // it began too early, or its reader left
+		m.forget(key, r) // it began too early, or failed
 	}
 }
 

@@ -21,7 +21,7 @@ type Child struct {
 	// Row is nil if the thread was deleted or is unknown.
 	Row  *arbev1.Thread
 	Gone bool
-	// Own reports that it is a child of the thread that shows it, and not of a thread that that one was forked from.
+	// Own reports that it is a child of the thread that shows it. In a fork, the children of the source are not.
 	Own bool
 }
 
