@@ -9,10 +9,10 @@ import (
 )
 
 // This file connects a command with the program that requested it. The log is not enough for a program: an entry holds only
-// the beginning and the end of an output, and live output skips parts of a fast one. An attached command
+// the beginning and the end of an output, and live output has gaps if the command prints fast. An attached command
 // ([entry.Command].Separate, [entry.Command].Input) has a reader, which gets every byte of both output streams, and a writer
-// of its input. Both call repeatedly with a position, so a call that is repeated, after a broken connection or on the next
-// server, loses and duplicates nothing.
+// of its input. Every call states a position, so a call that is repeated, after a broken connection or on the next server,
+// neither loses nor duplicates anything.
 //
 // The reader's side is in feed.go, the writer's in input.go.
 //
@@ -21,7 +21,7 @@ import (
 // waits, as on a pipe.
 //
 // A command with a terminal ([entry.Command].Terminal) is attached in the same way, with three differences: the terminal has a
-// size (screen.go), the end of a server loses keys instead of ending the command, and a terminal is hung up when nobody is
+// size (screen.go), the end of a server may lose keys but does not end the command, and a terminal is hung up when nobody is
 // connected to it, unless it is kept.
 
 // attachment connects one command. A field is nil if the command does not have it.

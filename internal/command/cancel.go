@@ -63,7 +63,7 @@ func (d *Commands) CancelAll(ctx context.Context, scope db.Scope, threadID strin
 	return found, err
 }
 
-// CancelOfCalls is [Commands.CancelAll] for those commands that calls of a turn's tools have begun.
+// CancelOfCalls is [Commands.CancelAll] for the commands that the tool calls of a turn began.
 func (d *Commands) CancelOfCalls(ctx context.Context, scope db.Scope, threadID, turnID string, with Signal) error {
 	return d.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := d.config.Threads.GetTx(ctx, tx, threadID)

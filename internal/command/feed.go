@@ -372,7 +372,7 @@ type heldBack struct {
 	last   int64 // the position in the record after the last write
 }
 
-// heldWrite is a write of which left bytes are held back. In the record it lies between after and next.
+// heldWrite is a write that is partly held back: left bytes are not passed on yet. In the record it lies between after and next.
 type heldWrite struct {
 	ctx         context.Context
 	left        int

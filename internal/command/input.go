@@ -43,8 +43,8 @@ var (
 	// errInputCut is the error for input that ended early. It is not [io.EOF], because the command must not mistake a part
 	// of the input for all of it.
 	errInputCut = errors.New("the command's input was interrupted")
-	// errEndNotAccepted is the error for the end of an input while no server accepts it. Without it, a writer that has
-	// nothing else to send would think that the command has the end.
+	// errEndNotAccepted is the error for the end of an input while no server accepts it. Without this error, a writer that
+	// has nothing else to send would think that the end was accepted.
 	errEndNotAccepted = fault.New(fault.Unavailable, "the command has not begun, so the end of its input was not accepted", "try again")
 )
 

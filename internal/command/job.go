@@ -57,7 +57,7 @@ type begun struct {
 	Missing []string `json:"missing,omitempty"`
 	// Secrets are the names and revisions of the secrets that it receives.
 	Secrets map[string]int64 `json:"secrets,omitempty"`
-	// SecretFiles are the files of those that it receives as files, by the names of the secrets.
+	// SecretFiles maps the names of secrets that it receives as files to those files.
 	SecretFiles map[string]string `json:"secret_files,omitempty"`
 }
 

@@ -160,7 +160,7 @@ func TestTheOutputsOfAServerShareItsDisk(t *testing.T) {
 	if r := b.Result(first, holds); r.ArtifactPart || r.ArtifactBytes != 700004 {
 		t.Errorf("of the one that was there first %d bytes are kept", r.ArtifactBytes)
 	}
-	// Its worker gives the room back before it tells the end.
+	// The first command's worker frees its space before it writes the result.
 	if r := b.Sh(second, "head -c 700000 /dev/zero | tr '\\0' c"); r.ArtifactPart || r.ArtifactBytes != 700000 {
 		t.Errorf("after it, %d bytes are kept", r.ArtifactBytes)
 	}

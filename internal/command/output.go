@@ -73,8 +73,7 @@ func (o *output) redact(r *secret.Redactor) {
 	}
 }
 
-// unlog makes the output ignore stdout, of which only the command's reader gets anything. It must be called before the first
-// write.
+// unlog makes the output ignore stdout, which only the command's reader gets. It must be called before the first write.
 func (o *output) unlog() {
 	o.unlogged = true
 	o.stdout.end() // what is written later is ignored

@@ -31,7 +31,7 @@ const releaseEvery = 1 << 20
 type pace struct {
 	mu      sync.Mutex
 	read    int64
-	behind  []int64 // positions releaseEvery apart, of which the first is at least paceBehind before read
+	behind  []int64 // positions releaseEvery apart; the first is at least paceBehind before read, once so much was read
 	changed chan struct{}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// mostTerminalTime limits a command with a terminal, unless the operator's limit is lower. A person works in it for longer than
-// a command takes, and it ends when the person is gone.
+// mostTerminalTime limits a command with a terminal, unless the operator's limit is lower. It is long, because a person works
+// at a terminal for longer than an ordinary command runs, and the command ends when the person is gone.
 const mostTerminalTime = 24 * time.Hour
 
 // program returns the program to run for a command. Both outputs are one pipe, so that the log has the lines in the

@@ -93,7 +93,8 @@ func (l *refusals) report(r sandbox.Refusal) {
 	}()
 }
 
-// take returns the command of a refused connection, if its host is to be reported: once, and not after too many others.
+// take returns the command of a refused connection, and whether to report it: each host of a command once, and at most
+// maxRefused hosts.
 func (l *refusals) take(id, host string) (*remembered, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

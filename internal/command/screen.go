@@ -18,7 +18,7 @@ type screen struct {
 	of   *launched // the command; nil if it does not run
 }
 
-// show applies the size to a command from now on, or to none if it is nil.
+// show applies the size to the terminal of a command from now on. nil means that no command runs.
 func (s *screen) show(ctx context.Context, of *launched) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

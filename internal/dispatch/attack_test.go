@@ -151,7 +151,7 @@ var attacks = []struct {
 	{"a hostile server of models", false, (*siege).harm},
 }
 
-// breed makes two bots call each other in five new threads at a time, for ever new words of a person.
+// breed makes two bots call each other in five new threads at a time, while a person starts ever more such chains.
 func (s *siege) breed() {
 	r := s.estate(1, "one", "two")[0]
 	for range 4 {

@@ -17,9 +17,9 @@ import (
 )
 
 // BenchmarkBacklog measures how long a server takes to decide about a mention behind a long undecided log: of chats that
-// mention nobody, of chats that mention people, and of entries other than chats. It reports the seconds from the mention,
-// which is also the server's start, to its turn; entries decided a second; and entries made searchable a second, for a moment
-// afterwards.
+// mention nobody, of chats that mention people, and of entries other than chats. It reports the seconds from the server's
+// start to the decision about the mention; entries decided a second; and, for the three seconds after that, entries made
+// searchable a second.
 func BenchmarkBacklog(b *testing.B) {
 	const length = 200_000
 	for _, c := range []struct {

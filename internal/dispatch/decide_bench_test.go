@@ -19,11 +19,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// BenchmarkDecide measures how much deciding and indexing slow down appends. It counts acknowledged appends a second, in
-// turns, through a log whose entries nobody decides, through the log of a server without a selector, and through that of a
-// server that checks every entry against the bots of the house and finds no work. The ratios are relative to the first.
+// BenchmarkDecide measures how much deciding and indexing slow down appends. It counts acknowledged appends a second through
+// three logs in turn: one without a decider, one whose server has no selector, and one whose server checks every entry against
+// the bots of the house and finds no work. The ratios are relative to the first.
 func BenchmarkDecide(b *testing.B) {
-	const turn, turns = time.Second, 5 // long enough to use up what the others' turns saved
+	const turn, turns = time.Second, 5 // long enough to use up the credit earned during the others' turns
 	names := []string{"bare", "idle", "looking"}
 	bed := databaseOn(b, dbtest.NewDurable(b))
 	bed.driver = newGated()

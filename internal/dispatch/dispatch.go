@@ -54,8 +54,8 @@ type Config struct {
 	SpoolSize int64
 	// LogQuota limits the logs of a house, in bytes as the database stores them. Defaults to [DefaultLogQuota].
 	LogQuota int64
-	// MemberLogQuota limits what one person or bot that is no owner writes of them, with the results of its commands. Defaults to
-	// [DefaultMemberLogQuota].
+	// MemberLogQuota limits how much of a house's logs a member who is not an owner writes, including the results of the
+	// member's commands. Defaults to [DefaultMemberLogQuota].
 	MemberLogQuota int64
 	// Bots configures the turns of bots. DB, Log, Logger, Tools, Queue, Setting, Park and Files are set by the dispatcher. It
 	// may be zero if no turns are requested.

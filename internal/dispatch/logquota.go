@@ -19,8 +19,8 @@ func (d *Dispatcher) MemberLogs(ctx context.Context, scope db.Scope) (MemberLogs
 	return d.logs.of(ctx, scope)
 }
 
-// LogBytes returns how large the logs of all houses are together, those of the house that has most, and what the member of a
-// house wrote who wrote most.
+// LogBytes returns three sizes: of the logs of all houses together, of the largest house's logs, and of the most that one
+// member wrote in a house.
 func (d *Dispatcher) LogBytes(ctx context.Context) (all, most, member int64, err error) {
 	err = d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
 		row, err := queries.LogBytes(ctx, tx)
@@ -30,8 +30,8 @@ func (d *Dispatcher) LogBytes(ctx context.Context) (all, most, member int64, err
 	return all, most, member, err
 }
 
-// MayGrow returns a [fault.Exhausted] if the logs of the scope's house, or what its agent wrote of them, have reached their
-// quota. Every operation that begins something new calls it. Entries of the server and of work in progress are not refused,
+// MayGrow returns a [fault.Exhausted] if the logs of the scope's house have reached their quota, or its agent the quota of a
+// member. Every operation that begins something new calls it. Entries of the server and of work in progress are not refused,
 // because work that has begun must be able to end.
 func (d *Dispatcher) MayGrow(ctx context.Context, scope db.Scope) error {
 	return d.logs.mayGrow(ctx, scope)

@@ -33,8 +33,8 @@ const (
 // seconds old.
 type LogsUsed struct{ Entries, Bytes int64 }
 
-// MemberLogs is the size of the part that one person or bot wrote, in bytes, and its limit: 0 for an owner of the house,
-// whom only the quota of the house limits.
+// MemberLogs is how much of a house's logs one person or bot wrote, in bytes, and the limit for that: 0 for an owner, whom
+// only the quota of the house limits.
 type MemberLogs struct{ Bytes, Most int64 }
 
 // logSizes measures logs, and caches the total sizes of houses' logs. It is safe for concurrent use.
@@ -159,8 +159,7 @@ func (s *logSizes) of(ctx context.Context, scope db.Scope) (MemberLogs, error) {
 	return known.MemberLogs, nil
 }
 
-// mayGrow returns a [fault.Exhausted] if the logs of the scope's house have reached its quota, or if its agent wrote as much of
-// them as a member may.
+// mayGrow is [Dispatcher.MayGrow].
 func (s *logSizes) mayGrow(ctx context.Context, scope db.Scope) error {
 	used, err := s.used(ctx, scope.House)
 	if err == nil && used.Bytes < s.quota {

@@ -67,8 +67,8 @@ type Listing struct {
 	More  bool
 }
 
-// listScript is locateScript for the path $1 with the files of a folder after it, each as its mode, size, time and path. The stat
-// of busybox ends lines where GNU's ends records, so there it leaves out names with line breaks.
+// listScript does what locateScript does for the path $1, and then lists the files of a folder, each as its mode, size, time and
+// path. Busybox's stat cannot end a record with NUL, so with busybox the list leaves out names with line breaks.
 const listScript = `PATH=/usr/bin:/bin:$PATH; LC_ALL=C; export LC_ALL
 ` + locateScript + `; printf '\0'
 [ -d "$1" ] || exit 0
@@ -100,11 +100,11 @@ func (d *Dispatcher) look(ctx context.Context, scope db.Scope, threadID string, 
 	})
 }
 
-// ReadPath calls found with what is at a path of the working tree of a thread's sandbox, and then, for a regular file, send with its
-// bytes in pieces, until one of them fails: the first most bytes, or the whole file if most is 0. Secrets that commands of the
-// sandbox receive are redacted. The path may be relative to the tree, and the sandbox resolves it. If it leads out of the tree, the
-// error is a [fault.Invalid]. A whole file above [MaxFileSent] is a [fault.Exhausted]. If no sandbox is running, see
-// [sandbox.Resolver.Look].
+// ReadPath reads a path of the working tree of a thread's sandbox. It calls found with what is there. For a regular file, it then
+// calls send with pieces of the content: the first most bytes, or the whole file if most is 0. It stops if a call fails. Secrets
+// that commands of the sandbox receive are redacted. The path may be relative to the tree, and the sandbox resolves it. If it
+// leads out of the tree, the error is a [fault.Invalid]. A whole file above [MaxFileSent] is a [fault.Exhausted]. If no sandbox
+// is running, see [sandbox.Resolver.Look].
 func (d *Dispatcher) ReadPath(ctx context.Context, scope db.Scope, threadID, name string, most int64, found func(Listing) error, send func([]byte) error) error {
 	asked, err := boxPath(cmp.Or(name, "."))
 	if err != nil {
@@ -253,7 +253,7 @@ func (b box) send(ctx context.Context, f boxFile, most int64, send func([]byte) 
 	defer context.AfterFunc(ctx, func() { file.Close() })() // a provider that sends nothing must not hold up the caller
 	sent := &bounded{left: min(cmp.Or(most, MaxFileSent), MaxFileSent), send: send}
 	out := b.redactor.Stream(sent.write)
-	// Beyond the last byte that is sent, the rest of a secret may follow, without which it would not be found.
+	// Read beyond the last byte to send, because the redactor finds only complete secrets.
 	from, read := io.LimitReader(file, sent.left+maxSecret), int64(0)
 	for piece := make([]byte, 64<<10); err == nil && sent.failed == nil; {
 		var n int

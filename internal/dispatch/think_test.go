@@ -213,8 +213,8 @@ func TestThinkingOutlivesAKilledServer(t *testing.T) {
 	}
 }
 
-// OpenAI stores nothing, so a turn sends its encrypted reasoning along, from its log: after a restart, and with the next
-// question.
+// OpenAI stores nothing, so each request contains the encrypted reasoning so far, from the log, even after a restart and with
+// the next question.
 func TestATurnCarriesEncryptedReasoning(t *testing.T) {
 	t.Parallel()
 	r := bots(t, func(q *modeltest.Request) modeltest.Reply {

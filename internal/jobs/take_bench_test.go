@@ -12,8 +12,8 @@ import (
 	"github.com/arbe-dev/arbe/db/dbtest"
 )
 
-// BenchmarkTake measures the choice of the next 16 jobs while others wait: of one house in one thread each, and of 100 houses.
-// Its cost should not grow with the jobs that wait.
+// BenchmarkTake measures the choice of the next 16 jobs while others wait: in one house, and in 100 houses, with up to 50
+// threads each. Its cost should not grow with the jobs that wait.
 func BenchmarkTake(b *testing.B) {
 	for _, waiting := range []int{100, 10_000, 50_000} {
 		for _, houses := range []int{1, 100} {
