@@ -9,7 +9,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// A runner that dies while it saves the changes had an agent that ended. Only its report could not be collected.
+// If a runner dies while it saves the changes, its agent has already ended. Only the report could not be collected.
 func TestARunnerThatDiesWithItsReport(t *testing.T) {
 	w := setup(t, func(r *runner) {
 		r.must(entry.Heartbeat{Epoch: r.spec.Epoch, Phase: "thinking"})

@@ -79,7 +79,6 @@ func (w *world) houses() *house.Houses {
 	return house.New(w.db, w.log, w.threads, w.boxes.Environments, w.bots)
 }
 
-// start starts the server of the world.
 // member returns a new person of the house.
 func (w *world) member(name string) db.Scope {
 	w.t.Helper()
@@ -93,6 +92,7 @@ func (w *world) member(name string) db.Scope {
 	return db.Scope{House: w.scope.House, Agent: id}
 }
 
+// start starts the server of the world.
 func (w *world) start(tune ...func(*dispatch.Config)) {
 	w.t.Helper()
 	logger := slog.New(slog.DiscardHandler)

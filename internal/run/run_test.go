@@ -485,7 +485,7 @@ func TestEndedRunsAreForgotten(t *testing.T) {
 	}
 }
 
-// A runner that ends no agent whose time is over is ended by the server.
+// If a runner does not end its agent at the time limit, the server ends the run.
 func TestARunThatExceedsItsTime(t *testing.T) {
 	w := setup(t, func(r *runner) {
 		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
@@ -506,7 +506,7 @@ func TestARunThatExceedsItsTime(t *testing.T) {
 	told(t, w, child, "failed")
 }
 
-// A sandbox that takes long to prepare is not prepared for a second agent.
+// If a server stops while it installs an agent, the next one launches the run, once.
 func TestAServerThatStopsWhileItInstallsAnAgent(t *testing.T) {
 	w := setup(t, func(r *runner) { r.completes("done", 0) })
 	w.driver.hold, w.driver.held = make(chan struct{}), make(chan struct{}, 1)

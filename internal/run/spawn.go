@@ -118,7 +118,7 @@ func (r *Runs) spawnTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (
 	return child, s.beginTx(ctx, tx, child)
 }
 
-// spawned is what the beginning of a child's run follows from.
+// spawned is a task that was accepted, with what is needed to begin it in its child thread.
 type spawned struct {
 	*Runs
 	scope  db.Scope

@@ -32,8 +32,8 @@ func keptID(threadID, entryID string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// KeepWhole stores a full text: of the result that a run will post under this entry id, or of arguments, whose id is of
-// [entry.CallArgumentsID]. A second call for the same id does nothing, even with another text.
+// KeepWhole stores the full text of a result that a run will post, or of a call's arguments. id is the entry id of the result,
+// or the [entry.CallArgumentsID] of the call. A second call for the same id does nothing, even with another text.
 //
 // Errors: a [fault.Forbidden] if the run is over, a [fault.Invalid] for an empty text or an id of another run, and a
 // [fault.Exhausted] if the run or the house has reached its limit.

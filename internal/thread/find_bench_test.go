@@ -8,8 +8,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// BenchmarkFind searches a house with ten thousand threads and a million messages of twelve words, whose frequencies are as in a
-// language: the first word is in more than half of the messages, the last in none or a few.
+// BenchmarkFind searches a house with ten thousand threads and a million messages of twelve words. The words are as frequent as
+// in a natural language: the first is in more than half of the messages, the last in none or a few.
 func BenchmarkFind(b *testing.B) {
 	w := setup(b)
 	owner := w.Owner(b)

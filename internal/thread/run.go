@@ -116,8 +116,8 @@ func (t *Threads) BusyChildrenTx(ctx context.Context, tx pgx.Tx, parent string) 
 	return t.q.BusyChildren(ctx, tx, &parent)
 }
 
-// LockDelegationsTx makes transactions that delegate from a thread take turns, so that the limit of its children is exact. One
-// that also locks the thread's row does so afterwards.
+// LockDelegationsTx makes transactions that delegate from a thread take turns, so that the limit of its children is exact. A
+// transaction that also locks the thread's row must call this first.
 func (t *Threads) LockDelegationsTx(ctx context.Context, tx pgx.Tx, parent string) error {
 	return t.q.LockDelegations(ctx, tx, parent)
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
-// UntitleTx makes a thread forget its name if that was taken from a message, in any of its wordings, which is deleted in tx. The
-// thread is then called as one without a name: a direct message as its agent, a fork after its source, and others not at all. A
-// name that a person chose stays, unless it is exactly the name that the first message would have given. seq is the position of
-// the message.
+// UntitleTx removes a thread's name if it came from a message that tx deletes. seq is the message's position, and wordings are
+// all its texts. The thread is then named like one without a title: a direct message after its agent, a fork after its source, any
+// other thread not at all. A name that a person chose stays, unless it is exactly the one that the message would have given.
 func (t *Threads) UntitleTx(ctx context.Context, tx pgx.Tx, th Thread, seq int64, wordings []string) error {
 	if !slices.ContainsFunc(wordings, th.isTitledBy) {
 		return nil
@@ -55,8 +54,8 @@ func (t *Thread) isTitledBy(text string) bool {
 // directOpening matches what the name of a direct message leaves out.
 var directOpening = lazyregexp.New(`^(?:\s*@[A-Za-z0-9-]+[\s,:]+)+|^\s*[!$]\s*`)
 
-// directTitle returns the name that a direct message takes from its first message. The database's functions said_text and
-// title_of, which name it, do the same.
+// directTitle returns the name that a direct message takes from its first message. It must agree with said_text and title_of,
+// the database's functions that set the name.
 func directTitle(text string) string {
 	said := first(oneLine(first(strings.Trim(text, " \t\r\n"), 400)), 160)
 	return first(strings.TrimSpace(directOpening.ReplaceAllString(said, "")), 80)

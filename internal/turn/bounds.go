@@ -171,7 +171,7 @@ func (b Budget) Lacks(limit string) error {
 		words: fmt.Sprintf("all houses together may spend $%.2f a day with the keys of this installation, and less is left than this call may cost", dollars(b.DayMicros))}}
 }
 
-// nearly is the share of a limit from which on an entry says that it is near.
+// nearly is the used share of a limit at which an entry warns that the limit is near.
 const nearly = 0.8
 
 // meter is one limit and how much of it is used.

@@ -15,8 +15,8 @@ import (
 // spoken is one part of a transcript as its reader takes it apart.
 type spoken struct{ head, text string }
 
-// heard is the inverse of how a transcript is rendered, and the judge of these tests: it takes a user's message apart at
-// its heads, by nothing but what the prompt says of them. Everything that is not below a head is an error.
+// heard splits a user's message at its heads, using only the rules that the prompt states. It reverses the rendering of a
+// transcript. A line that is not below a head is an error.
 func heard(t testing.TB, text string) (list []spoken) {
 	t.Helper()
 	for line := range strings.FieldsFuncSeq(text, breaksLine) {
@@ -74,8 +74,8 @@ func forged(r *rand.Rand, rendered string) string {
 	return b.String()
 }
 
-// TestNoForeignTextReadsAsAnothersWords puts random foreign text into every place of a thread where foreign text can be, and
-// takes what the model reads apart again: the heads are those of who wrote the entries, and none besides.
+// TestNoForeignTextReadsAsAnothersWords puts random foreign text wherever a thread can have it, and splits what the model reads
+// at its heads. They must be exactly the heads that arbe wrote for the entries.
 func TestNoForeignTextReadsAsAnothersWords(t *testing.T) {
 	t.Parallel()
 	rendered := ""
@@ -168,7 +168,7 @@ func TestNoForeignTextReadsAsAnothersWords(t *testing.T) {
 	}
 }
 
-// FuzzForeign looks for a text that is read as more than the one thing that one author says.
+// FuzzForeign looks for a text that reads as more than one message of its author.
 func FuzzForeign(f *testing.F) {
 	for _, text := range fragments {
 		f.Add("Ada", text, "before")

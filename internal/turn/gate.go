@@ -95,7 +95,8 @@ func (r *run) look(ctx context.Context, house, id string) (begins, due bool, err
 	return false, true, nil
 }
 
-// weigh decides by what the model says. If the model cannot be asked, and that does not pass, the turn does not begin.
+// weigh asks the model and decides. It postpones the decision after a temporary error. After a lasting error of the model, or too
+// many attempts, the turn does not begin.
 func (r *run) weigh(ctx context.Context) (decision, error) {
 	begins, err := r.relevant(ctx)
 	if err == nil {
@@ -213,8 +214,8 @@ func (r *run) gateQuestion() string {
 	return ask + "Call no tool. Answer with yes or no."
 }
 
-// glance keeps the last entries: at least so many tokens of them, and at most twice as many. It begins at the possible
-// position that is a multiple of the greatest power of two, so that successive glances begin alike.
+// glance keeps the last entries: at least so many tokens of them, and at most twice as many. Of the possible
+// positions, it begins at the one that the greatest power of two divides, so that successive glances begin alike.
 func (t *transcript) glance(tokens int64) {
 	best, zeros, sum := -1, -1, int64(0)
 	for at := len(t.entries) - 1; at >= 0 && (sum < 2*tokens || best < 0); at-- {

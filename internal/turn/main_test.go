@@ -175,7 +175,7 @@ func (b *bench) in(f func(pgx.Tx) error) {
 	}
 }
 
-// asks has Ada say something that asks the bot, and returns the turn that takes it and what came of that.
+// asks has Ada ask the bot something, and returns the turn that takes the question, and the outcome of the request.
 func (b *bench) asks(id, text string, as ...func(*turn.Request)) (t turn.Turn, o turn.Outcome) {
 	b.t.Helper()
 	said, err := b.log.Append(b.t.Context(), b.ref(), entry.NewDraft(id, b.scope.Agent, entry.Chat{Text: text}))

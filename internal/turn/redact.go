@@ -38,7 +38,7 @@ func (r *run) redact(answer *model.Answer) (leaks []int) {
 		b := &m.Content[i]
 		b.Text, b.Thinking = r.redactor.String(b.Text), r.redactor.String(b.Thinking)
 		if r.redactor.String(b.ThinkingSignature) != b.ThinkingSignature {
-			b.ThinkingSignature, b.Redacted = "", false // the rest of a proof proves nothing
+			b.ThinkingSignature, b.Redacted = "", false // a signature that was redacted is not valid
 		}
 		if b.Type != entry.PiCallBlock {
 			continue

@@ -97,7 +97,7 @@ func TestATurnGoesOnWhereItWasInterrupted(t *testing.T) {
 	}
 }
 
-// Of two servers that work on a turn, the later one goes on.
+// If two servers work on a turn, the one that began later continues.
 func TestATurnIsWorkedOnByOneServer(t *testing.T) {
 	t.Parallel()
 	b := setup(t, uses([]string{"look"}))
@@ -201,7 +201,7 @@ func TestATurnWhoseBotIsRemovedEnds(t *testing.T) {
 	}
 }
 
-// What people can mend ends the turn and says how. What passes by itself does not.
+// An error that people can fix ends the turn and says how. A temporary error does not end it.
 func TestATurnThatCannotBePrepared(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -30,7 +30,7 @@ import (
 const (
 	// endTimeout limits writing the end of a turn that was stopped, which must be written although its context ended.
 	endTimeout = 20 * time.Second
-	// compactRetries is how often a call is repeated, with a shorter transcript, that was too long for its model.
+	// compactRetries is how often a call that was too long for its model is repeated with a shorter transcript.
 	compactRetries = 3
 	// maxRepeats is how many steps in a row may call the same tools with the same arguments and get the same results; see
 	// [run.loops].

@@ -19,7 +19,7 @@ type Spender struct {
 	Run int64
 	// Bot is the handle of the bot.
 	Bot string
-	// Limits are the bot's limits, of which those of a run and of a day count here. Roots are the operator's.
+	// Limits are the bot's limits; only those for a run or a day apply here. Roots are the operator's.
 	Limits Limits
 	Roots  RootLimits
 }

@@ -116,8 +116,8 @@ func (r *run) runCall(ctx context.Context, c call, q *approval.Pending) error {
 	return err
 }
 
-// callPatiently calls a tool, and calls it again while the database is unavailable, so that nobody knows whether the
-// tool had its effect. Repeating the call is harmless, but a model that sees a failure would make another call.
+// callPatiently calls a tool, and repeats the call while something that the tool needs is unavailable. Nobody knows then
+// whether the tool had its effect. Repeating this call is harmless, but a model that sees a failure would make another one.
 func (r *run) callPatiently(ctx context.Context, tool Tool, call Call, began time.Time) (got Result, err error) {
 	got, err = r.call(ctx, tool, call)
 	for pause := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && time.Since(began) < toolPatience; pause = min(2*pause, 2*time.Second) {

@@ -11,8 +11,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// TestATranscriptOnlyGrows has random threads grow one entry at a time. What the model read before, it reads again as it was,
-// with more behind it.
+// TestATranscriptOnlyGrows has random threads grow one entry at a time. Each time, the model must read the earlier messages
+// unchanged, and new ones only after them.
 func TestATranscriptOnlyGrows(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(25) {
@@ -148,7 +148,7 @@ func reads(payloads ...entry.Payload) string {
 	return strings.Join(texts, "\n")
 }
 
-// Of what waited for a coding agent, a bot knows what the agent was told, who changed it, and that nobody else speaks in these words.
+// A bot reads what became of a message that waited for a coding agent, and who changed it. The texts cannot imitate another author.
 func TestABotReadsWhatBecameOfAMessageThatWaited(t *testing.T) {
 	t.Parallel()
 	said := entry.Chat{Text: "fix the first test"}

@@ -91,7 +91,7 @@ func (r *run) wait(ctx context.Context, failed unanswered, since time.Time) (end
 	return r.pause(ctx, failed, w, p, due)
 }
 
-// failing records since when models fail, and how long the bot's own model asks not to be asked.
+// failing records since when models fail, and when the provider of the bot's own model allows the next call.
 func (r *run) failing(since, now time.Time, after time.Duration) {
 	if r.turn.FailingSince.IsZero() {
 		r.turn.FailingSince = since
@@ -198,8 +198,8 @@ func (r *run) waiting(reason, message string, delay time.Duration) entry.TurnWai
 	}
 }
 
-// waitDraft returns the draft of an entry about a wait. Its id limits these entries to a few: the first, and one after
-// each doubling of a minute.
+// waitDraft returns the draft of an entry about a wait. Its id allows one entry in the first minute, one in the second, and
+// then one each time the wait has doubled.
 func (r *run) waitDraft(w entry.TurnWaiting, since time.Time) entry.Draft {
 	doublings := bits.Len64(uint64(time.Since(since) / time.Minute))
 	return entry.NewDraft(entry.TurnPrefix+r.turn.ID+".wait"+strconv.Itoa(r.turn.Steps)+"."+strconv.Itoa(doublings), "", w)
