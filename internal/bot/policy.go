@@ -204,12 +204,12 @@ func (p Policy) apply(c PolicyChange) Policy {
 	return p
 }
 
-// same reports whether two states of a policy are equal in everything that people change.
 // ETag names the version of what [Bots.EditPolicy] changes.
 func (p Policy) ETag() string {
 	return etag.Of(p.Name, p.Trigger, p.Config, p.Resources, p.Tools, p.Enabled)
 }
 
+// same reports whether two states of a policy are equal in everything that people change.
 func (p Policy) same(q Policy) bool {
 	return p.Name == q.Name && p.Trigger == q.Trigger && bytes.Equal(p.Config, q.Config) && p.Enabled == q.Enabled &&
 		slices.Equal(p.Resources, q.Resources) && slices.Equal(p.Tools, q.Tools)

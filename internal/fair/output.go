@@ -28,9 +28,9 @@ const (
 	mostLive = 64
 )
 
-// Output divides among houses what a server spends on the output of commands: reading it, removing secrets, keeping it and
-// showing it. What a program prints while its server does not read waits in its sandbox, and then the program waits, so
-// nothing is lost. The responses of models are output, too: their servers may send as fast as the network is.
+// Output divides a server's work on the output of commands among houses: reading it, removing secrets, keeping it and
+// showing it. Output that the server does not read yet waits in its sandbox. When that is full, the program waits, so
+// nothing is lost. The responses of models count as output, too, because a model's server may send as fast as the network.
 //
 // A house that is alone gets all of it. If several houses print more than the server reads, they take turns by what they
 // have used, however many commands each of them has. While other houses ask for something, a house's output is read at a

@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// back is the number of entries at the end of a work that may say how it ended. Few are written after that one.
+// back is how many of the last entries of some work are searched for the one that says how it ended. Few entries follow it.
 const back = 8
 
 // The kinds of entries that say why work failed, and what it finished with.

@@ -1,5 +1,5 @@
 // Package inbox keeps what each member of a house has read, and which threads need them: those in which they are mentioned,
-// in which a bot waits for a person's approval, or in which work that they asked for has ended while they did not look.
+// in which a bot waits for a person's approval, or in which work that they requested has ended unseen.
 //
 // How far a member has read a thread is a position, one small row that only they write. A thread needs a member if they have
 // a notice there. A notice is committed with its cause: a decision about a chat that mentions them ([Inboxes.MentionTx]), or

@@ -78,7 +78,7 @@ func valueName(enum protoreflect.EnumDescriptor, number protoreflect.EnumNumber)
 // enumError matches protojson's error about a name that an enum does not have.
 var enumError = lazyregexp.New(`^invalid value for enum field (\w+): (.*)$`)
 
-// unknownName returns what to say of protojson's error about a name that an enum does not have, and "" for another error.
+// unknownName rewords protojson's error about a name that an enum does not have. It returns "" for any other error.
 func unknownName(request protoreflect.MessageDescriptor, said string) string {
 	found := enumError.FindStringSubmatch(said)
 	if found == nil {
@@ -91,7 +91,7 @@ func unknownName(request protoreflect.MessageDescriptor, said string) string {
 	return notOneOf(f, found[2])
 }
 
-// enumField returns the field with an enum that has a name in JSON, in a message or in a message of its fields, or nil.
+// enumField finds an enum field by its JSON name, in a message or in the messages of its fields. It returns nil if there is none.
 func enumField(of protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
 	if f := of.Fields().ByJSONName(name); f != nil && f.Enum() != nil {
 		return f

@@ -54,8 +54,8 @@ func (s Services) mask(ctx context.Context, request updateRequest) error {
 	return nil
 }
 
-// maskSettings applies the mask of a request whose paths are fields of the settings in it. They are completed with the present
-// settings, because the method replaces all.
+// maskSettings applies a mask whose paths are fields of the request's settings. Fields that the mask does not list get their
+// present values, because the method replaces all settings.
 func (s Services) maskSettings(ctx context.Context, request *arbev1.UpdateNotificationsRequest, paths []string) error {
 	listed, err := listedFields(request.GetSettings().ProtoReflect().Descriptor(), paths)
 	if err != nil {
@@ -121,7 +121,8 @@ func unmarshal(text []byte, m proto.Message) error {
 	return err
 }
 
-// cutMask empties the mask in the JSON of an update, and returns its paths. All positions in the text stay.
+// cutMask empties the mask in the JSON of an update, and returns its paths. The text keeps its length, so that the positions in
+// errors are right.
 func cutMask(text []byte) (rest []byte, paths []string) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {

@@ -197,8 +197,7 @@ var good = map[string]func(things) proto.Message{
 	},
 }
 
-// named returns two ids for a field of a request. Both are ids of the kind of thing that the field names: one of another
-// house's thing, and one of nothing that exists.
+// named returns two ids of the kind that a field of a request names: the id of a thing of another house, and an unused id.
 func named(t *testing.T, service, method, field string, theirs things) (there, nowhere string) {
 	t.Helper()
 	none := strings.ToLower(rand.Text())[:12] // an unused id, because an id that was used stands for a thing

@@ -181,7 +181,7 @@ func TestOldArtifactsAreDeletedIfTheHouseWantsIt(t *testing.T) {
 	}
 }
 
-// A link to something that was deleted says why for more than a year. Then its mark goes, so that marks do not grow for ever.
+// A link to something that was deleted says why for more than a year. Then its mark is deleted, so that marks do not accumulate.
 func TestMarksOfWhatRetentionDeletedEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -207,7 +207,7 @@ func TestTheOldestThreadsAreDeletedIfAllAreTooLarge(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ada := b.ada
-	// Each thread has a MiB, and the number of days says when something happened in it.
+	// sized creates a thread of one MiB that was last active this many days ago.
 	sized := func(days int, below string) string {
 		id := ada.newThread(t, below)
 		b.exec(t, "update threads set created_at = now() - make_interval(days => $2), active_at = now() - make_interval(days => $2) where id = $1", id, days)

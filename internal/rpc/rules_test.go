@@ -173,11 +173,11 @@ func accepts(t *testing.T, of protoreflect.MessageDescriptor, f protoreflect.Fie
 
 // unread holds the fields that are used without being named.
 var unread = []protoreflect.FullName{
-	"arbe.v1.EndSessionRequest.others", // what which means if it is not an id
+	"arbe.v1.EndSessionRequest.others", // the other case of the oneof that has id
 }
 
-// Each field of the contract is used in the server's code: nothing is promised that no service knows. The payloads of entries
-// are converted as a whole; TestEveryKindHasAMessageWithTheFieldsOfItsPayload is about them.
+// The server's code uses each field of the contract, so the contract promises nothing that no service implements. The payloads
+// of entries are converted as a whole; TestEveryKindHasAMessageWithTheFieldsOfItsPayload checks them.
 func TestEveryFieldIsKnownToAService(t *testing.T) {
 	t.Parallel()
 	used := usedNames(t, "..", "../../proto/arbe")

@@ -75,7 +75,7 @@ func TestAPersonSeesWhereTheyAreLoggedInAndLogsOutThere(t *testing.T) {
 	if err != nil || res.Ended != 0 {
 		t.Errorf("Bob ended %d sessions of Ada: %v", res.GetEnded(), err)
 	}
-	// What is open ends with its session.
+	// Open streams end with their session.
 	tail, err := arbe.New(b.url, phone).Houses.WatchHouse(ctx, &arbev1.WatchHouseRequest{HouseId: b.ada.house.Id})
 	must(t, err)
 	res, err = onLaptop.EndSession(ctx, &arbev1.EndSessionRequest{Which: &arbev1.EndSessionRequest_Id{Id: got["<b>evil</b> 1.0"].Id}})

@@ -28,9 +28,9 @@ func methodAt(path string) protoreflect.MethodDescriptor {
 	return method
 }
 
-// onlyKnown passes requests for procedures of the contract on, and refuses the others as every other error is refused. The
-// generated handlers would answer them with 404 and plain text, which clients take for unimplemented. A proper error has
-// status 501 in Connect's protocol.
+// onlyKnown passes on requests for procedures of the contract, and answers the others with an error like any other. The
+// generated handlers would answer with 404 and plain text, which clients take for unimplemented. In Connect's protocol, this
+// error has status 501.
 func onlyKnown(services http.Handler) http.Handler {
 	errors := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

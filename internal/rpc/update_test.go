@@ -87,7 +87,7 @@ func set(request proto.Message, name protoreflect.Name, value any) bool {
 	return f != nil
 }
 
-// Each update changes what its mask lists: it sets or clears that, and ignores the rest. An etag holds with a mask, too.
+// An update with a mask sets or clears the fields that the mask lists, and ignores the others. It checks the etag, too.
 func TestAnUpdateWithAMask(t *testing.T) {
 	t.Parallel()
 	w := makeUpdated(t)
