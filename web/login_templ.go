@@ -156,8 +156,8 @@ func loginPage(theme, provider string, me *arbev1.Agent) templ.Component {
 	})
 }
 
-// leavePage leads to the page of the login provider. It is no redirect, because browsers apply the policy of forms to every
-// redirect that follows a form, also to those of the provider.
+// leavePage leads to the page of the login provider. It is not a redirect, because browsers apply the form-action policy to every
+// redirect that follows a form, including the provider's own.
 func leavePage(theme, provider, page string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -219,7 +219,7 @@ func needsList(house string, i *arbev1.Inbox) templ.Component {
 	})
 }
 
-// needItem is a thread that needs the reader: whose face it is and why, and the sentence below the thread's name.
+// needItem is a thread that needs the reader. It shows who needs them and why, and a sentence below the thread's name.
 //
 //go:noinline
 func needItem(n *arbev1.Need) templ.Component {

@@ -608,7 +608,7 @@ func callResult(v transcript.Call) templ.Component {
 	})
 }
 
-// wholeText says where all of a text is of which the log has only a part. size is 0 if the log has all of it, and artifact is
+// wholeText says where the whole of a text is, if the log has only a part. size is 0 if the log has all of it, and artifact is
 // empty if the rest could not be kept.
 func wholeText(what, has string, size int64, artifact string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
@@ -1439,8 +1439,8 @@ func answerFoot(v transcript.Chat) templ.Component {
 	})
 }
 
-// writingTurn is a turn at work, behind the last row. Stop is below the text, because a reader who follows the end of the page
-// sees that place stand still while the text grows.
+// writingTurn is a turn at work, after the last row. Stop is below the text, because for a reader who follows the end of the page,
+// that place stays still while the text grows.
 //
 //go:noinline
 func writingTurn(v transcript.TurnAtWork) templ.Component {
