@@ -226,7 +226,7 @@ func limit(t Trigger, p bot.Policy, s State, d Decision) Decision {
 	case s.Active:
 		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Steer, Reason: entry.ReasonSteered, Tools: d.Tools}
 	case !s.LastTurn.IsZero() && s.Now.Sub(s.LastTurn) < cooldown:
-		if d.Reason == entry.ReasonMention { // by a bot, because people's mentions have no cooldown; that bot waits for the answer
+		if d.Reason == entry.ReasonMention { // whoever mentions a bot waits for its answer, so the turn comes later instead of never
 			d.Action, d.After = Delay, cooldown-s.Now.Sub(s.LastTurn)
 			return d
 		}
