@@ -340,7 +340,7 @@ func TestAHouseGoesOnBesideThreeAttackers(t *testing.T) {
 	printer := s.estate(1)[0]
 	from := printer.bench.thread(sandbox.Recipe{})
 	id := printer.ask(from, fmt.Sprintf("yes | head -c %d", printed))
-	for range 5 {
+	for range 2 {
 		s.asks(at)
 	}
 	if r := printer.result(from, id); r.ExitCode != 0 || r.OutputBytes != printed || r.ArtifactBytes != printed || r.ArtifactPart {

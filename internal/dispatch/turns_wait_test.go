@@ -193,23 +193,25 @@ func TestALongWaitHasFewEntries(t *testing.T) {
 	}
 }
 
+// overloadedForAnHour is overloaded, and its third answer says for how long.
+func overloadedForAnHour(q *modeltest.Request) modeltest.Reply {
+	reply := modeltest.Overloaded(q)
+	if q.Seen == 2 {
+		reply.Header = map[string]string{"Retry-After": "3600"}
+	}
+	return reply
+}
+
 // TestAWaitEndsWithTheTurn: if the turn has too little time left to wait, it fails at once, in the provider's words.
 func TestAWaitEndsWithTheTurn(t *testing.T) {
 	t.Parallel()
-	tooLong := func(q *modeltest.Request) modeltest.Reply {
-		reply := modeltest.Overloaded(q)
-		if q.Seen == 2 {
-			reply.Header = map[string]string{"Retry-After": "3600"}
-		}
-		return reply
-	}
 	for name, c := range map[string]struct {
 		failure modeltest.Failure
 		reason  string
 		says    []string
 	}{
 		"because the provider asks for too much": {modeltest.Limited(3600), "rate_limit", []string{"limits the rate of requests", "your organization's rate limit", "in 1 h"}},
-		"because it fails for too long":          {tooLong, "overload", []string{"overloaded", "It was asked 3 times"}},
+		"because it fails for too long":          {overloadedForAnHour, "overload", []string{"overloaded", "It was asked 3 times"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -306,7 +308,7 @@ func TestAFallbackAnswers(t *testing.T) {
 		"but not one that is not allowed":   {modeltest.Limited(3600), []string{"forbidden", "fake-answer"}, time.Minute, "fake-answer", []string{"fake-answer"}},
 		"but not one whose key is wrong":    {modeltest.Limited(3600), []string{"fake-401", "fake-answer"}, time.Minute, "fake-answer", []string{"fake-401", "fake-answer"}},
 		"but not one that costs too much":   {modeltest.Limited(3600), []string{"dear"}, time.Minute, "", []string{"dear"}},
-		"but not in place of the bot's own": {modeltest.Overloaded, []string{"own"}, 50 * time.Millisecond, "", nil},
+		"but not in place of the bot's own": {overloadedForAnHour, []string{"own"}, 50 * time.Millisecond, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -330,8 +332,8 @@ func TestAFallbackAnswers(t *testing.T) {
 				}
 			})
 			r.settings.Model = "own"
-			if c.fell == nil { // nothing else ends its turn
-				r.settings.Limits.Time = 3 * time.Second
+			if c.fell == nil { // less than its provider asks for, so that the turn ends
+				r.settings.Limits.Time = 30 * time.Minute
 			}
 			r.says("q", "@bot hello")
 			if c.answers == "" {
