@@ -68,7 +68,6 @@ func TestOldThreadsAreDeletedIfTheHouseWantsIt(t *testing.T) {
 	if _, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: old}); err != nil {
 		t.Fatalf("by default, a thread is deleted: %v", err)
 	}
-	ada.keep(t, &arbev1.HouseRetention{ThreadsDays: 30})
 	// What is said now is in the log at once, but in the row of its thread only after a moment.
 	behind := kept["one whose row is behind its log"]
 	_, err := ada.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: behind, Type: "chat", Payload: `{"text":"still here"}`})
@@ -89,6 +88,7 @@ func TestOldThreadsAreDeletedIfTheHouseWantsIt(t *testing.T) {
 			t.Errorf("somebody who is no owner is shown %v", res)
 		}
 	}
+	ada.keep(t, &arbev1.HouseRetention{ThreadsDays: 30}) // from now on, the server's own sweep may delete, too
 	must(t, b.dispatcher.Retention.Sweep(t.Context()))
 
 	for name, id := range kept {
@@ -152,11 +152,11 @@ func TestOldArtifactsAreDeletedIfTheHouseWantsIt(t *testing.T) {
 	b.exec(t, "insert into sandboxes (id, house_id, environment_id, provider) values ('boxboxbox', $1, $2, 'local')", ada.house.Id, environment)
 	b.exec(t, `insert into sandbox_trees (sandbox_id, house_id, saved) values ('boxboxbox', $1, jsonb_build_array(jsonb_build_object('folder', '.', 'artifact', $2::text)))`, ada.house.Id, saved)
 
-	ada.keep(t, &arbev1.HouseRetention{ThreadsDays: 30, ArtifactsDays: 10})
 	found := ada.wouldDelete(t, &arbev1.HouseRetention{ThreadsDays: 30, ArtifactsDays: 10})
 	if found.Threads != 0 || found.Artifacts != 1 || found.ArtifactBytes != int64(len("of old")) {
 		t.Errorf("the preview is %v, want one artifact", found)
 	}
+	ada.keep(t, &arbev1.HouseRetention{ThreadsDays: 30, ArtifactsDays: 10})
 	must(t, b.dispatcher.Retention.Sweep(t.Context()))
 	for _, id := range []string{fresh, saved} {
 		if _, err := ada.Artifacts.GetArtifact(t.Context(), &arbev1.GetArtifactRequest{Id: id}); err != nil {
