@@ -191,16 +191,15 @@ func TestABotAsksBeforeItUsesATool(t *testing.T) {
 		r := asking(t, plans("Plan"), entry.CreateThreadTool)
 		r.settings.Limits.Answer = time.Second
 		r.says("q", "@bot make a plan")
-		a := r.asks(1)[0]
 		r.answer("q")
-		results := of[entry.PiToolResult](r.entries())
-		if n := r.made("Plan"); n != 0 || len(results) != 1 || !results[0].IsError || !strings.Contains(results[0].Text(), "nobody said in time") {
-			t.Errorf("it has made %d threads, and the tool returned %+v", n, results)
+		asked, results := of[entry.PermissionAsked](r.entries()), of[entry.PiToolResult](r.entries())
+		if n := r.made("Plan"); n != 0 || len(asked) != 1 || len(results) != 1 || !results[0].IsError || !strings.Contains(results[0].Text(), "nobody said in time") {
+			t.Fatalf("it has made %d threads, and the tool returned %+v", n, results)
 		}
 		if got := r.outcomes(); !slices.Equal(got, []string{entry.Expired}) {
 			t.Errorf("the outcomes are %q", got)
 		}
-		_, err := r.decide(r.scope, a.ApprovalID, true, "")
+		_, err := r.decide(r.scope, asked[0].ApprovalID, true, "")
 		wantCode(t, err, fault.Precondition)
 		if err == nil || !strings.Contains(err.Error(), "expired") {
 			t.Errorf("a late answer is told %v", err)

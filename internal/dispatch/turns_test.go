@@ -528,9 +528,10 @@ func TestWhatGoesWrongHasItsOwnWords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := bots(t, nil)
+			r := tunedBench(t, nil, func(c *dispatch.Config) {
+				c.Bots.Waits = turn.Waits{First: 2 * time.Hour, Max: 2 * time.Hour} // longer than a turn, so it does not wait
+			})
 			r.settings.Model = name
-			r.settings.Limits.Time = 2 * time.Second // so that the test passes soon
 			r.says("q", "@bot hello")
 			e := r.end("q")
 			if e.Outcome != entry.TurnFailed || e.Reason != reason || e.Message == "" || e.Next == "" {
@@ -773,7 +774,7 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 	t.Run("turn_minutes", func(t *testing.T) {
 		t.Parallel()
 		r := bots(t, nil)
-		r.settings.Model, r.settings.Limits = "fake-slow", turn.Limits{Time: 6 * time.Second}
+		r.settings.Model, r.settings.Limits = "fake-slow", turn.Limits{Time: 30 * time.Second}
 		r.says("q", "@bot one two three")
 		if e := r.end("q"); e.Outcome != entry.TurnLimited || e.Reason != "turn_minutes" || e.Message == "" || e.Next == "" {
 			t.Errorf("it ends with %+v", e)
@@ -781,7 +782,7 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 		if steps := of[entry.PiAssistant](r.entries()); len(steps) != 1 || steps[0].Text() == "" {
 			t.Errorf("of what it wrote it keeps %+v", steps)
 		}
-		r.near(entry.LimitNear{Limit: "turn_minutes", Used: 0.08, Max: 0.1})
+		r.near(entry.LimitNear{Limit: "turn_minutes", Used: 0.4, Max: 0.5})
 	})
 	t.Run("turn_minutes, while a tool runs", func(t *testing.T) {
 		t.Parallel()
@@ -791,12 +792,12 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 			t.Fatal(detail(err))
 		}
 		r.th = r.threadWith(env.ID)
-		r.settings.Limits = turn.Limits{Time: 6 * time.Second}
+		r.settings.Limits = turn.Limits{Time: 30 * time.Second}
 		r.says("q", "@bot go")
 		if e := r.end("q"); e.Outcome != entry.TurnLimited || e.Reason != "turn_minutes" {
 			t.Errorf("it ends with %+v", e)
 		}
-		r.near(entry.LimitNear{Limit: "turn_minutes", Used: 0.08, Max: 0.1})
+		r.near(entry.LimitNear{Limit: "turn_minutes", Used: 0.4, Max: 0.5})
 	})
 	t.Run("of sense", func(t *testing.T) {
 		t.Parallel()

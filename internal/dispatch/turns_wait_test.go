@@ -69,7 +69,7 @@ func TestWhatPassesIsWaitedOut(t *testing.T) {
 				return script(&again)
 			}, func(c *dispatch.Config) {
 				// Longer than a model needs on a busy machine, because an extra attempt would be counted.
-				c.Bots.Model = &model.Client{HeaderTimeout: 2 * time.Second, IdleTimeout: 2 * time.Second}
+				c.Bots.Model = &model.Client{HeaderTimeout: 5 * time.Second, IdleTimeout: 5 * time.Second}
 				endpoint := c.Bots.Endpoint
 				c.Bots.Endpoint = func(ctx context.Context, scope db.Scope, ref string) (model.Endpoint, string, error) {
 					e, id, err := endpoint(ctx, scope, ref)
@@ -101,20 +101,21 @@ func TestAWaitIsSaid(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		failure modeltest.Failure
+		silence time.Duration // longer than the answer takes, or its beginning
 		reason  string
 		plain   string
 	}{
-		"of an overloaded provider":             {modeltest.Overloaded, "overload", "waiting for Anthropic: overloaded; next try in "},
-		"of a silent provider":                  {modeltest.Silent, "idle", "waiting for Anthropic: no answer for under 1 s; next try in 3 min"},
-		"of one that is silent within":          {modeltest.SilentWithin, "idle", "waiting for Anthropic: no answer for under 1 s; next try in 2 min"},
-		"of one that says when to ask again":    {modeltest.Limited(90), "rate_limit", "waiting for Anthropic: too many requests ("},
-		"of one that cannot be reached":         {modeltest.CutOff, "unreachable", "waiting for Anthropic: it cannot be reached"},
-		"of one that is overloaded in mid-text": {modeltest.OverloadedWithin, "overload", "waiting for Anthropic: overloaded; next try in "},
+		"of an overloaded provider":             {modeltest.Overloaded, time.Hour, "overload", "waiting for Anthropic: overloaded; next try in "},
+		"of a silent provider":                  {modeltest.Silent, 300 * time.Millisecond, "idle", "waiting for Anthropic: no answer for under 1 s; next try in 3 min"},
+		"of one that is silent within":          {modeltest.SilentWithin, 10 * time.Second, "idle", "waiting for Anthropic: no answer for 10 s; next try in 1 min 50 s"},
+		"of one that says when to ask again":    {modeltest.Limited(90), time.Hour, "rate_limit", "waiting for Anthropic: too many requests ("},
+		"of one that cannot be reached":         {modeltest.CutOff, time.Hour, "unreachable", "waiting for Anthropic: it cannot be reached"},
+		"of one that is overloaded in mid-text": {modeltest.OverloadedWithin, time.Hour, "overload", "waiting for Anthropic: overloaded; next try in "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := tunedBench(t, modeltest.Flaky(nil, c.failure), func(c *dispatch.Config) {
-				c.Bots.Waits = turn.Waits{First: time.Minute, Silence: 300 * time.Millisecond}
+			r := tunedBench(t, modeltest.Flaky(nil, c.failure), func(d *dispatch.Config) {
+				d.Bots.Waits = turn.Waits{First: time.Minute, Silence: c.silence}
 			})
 			r.says("q", "@bot hello")
 			r.until(isWaiting)
@@ -141,7 +142,8 @@ func TestTheTailsHearOfAWait(t *testing.T) {
 	// The answer comes after the tail has heard of the next try, because a tail may skip what is over.
 	held := modeltest.Flaky(func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Hello.", HoldHeaders: true} }, modeltest.CutWithin)
 	r := tunedBench(t, held, func(c *dispatch.Config) {
-		c.Bots.Waits = turn.Waits{First: 3 * time.Second} // long enough for the tail to hear of it before it is over
+		// Long enough for the tail to hear of it before it is over, and too short for an entry.
+		c.Bots.Waits = turn.Waits{First: 15 * time.Second, Hold: time.Minute, Brief: time.Hour}
 	})
 	var speak, answer sync.Once
 	var heard []string
@@ -175,7 +177,7 @@ func TestTheTailsHearOfAWait(t *testing.T) {
 func TestALongWaitHasFewEntries(t *testing.T) {
 	t.Parallel()
 	var down []modeltest.Failure
-	for range 60 {
+	for range 20 { // over within the first minute
 		down = append(down, modeltest.Overloaded)
 	}
 	r := tunedBench(t, modeltest.Flaky(nil, down...), func(c *dispatch.Config) {
@@ -193,8 +195,8 @@ func TestALongWaitHasFewEntries(t *testing.T) {
 	}
 }
 
-// overloadedForAnHour is overloaded, and its third answer says for how long.
-func overloadedForAnHour(q *modeltest.Request) modeltest.Reply {
+// tooLong is overloaded, and with the third call it asks for a longer pause than a turn has time.
+func tooLong(q *modeltest.Request) modeltest.Reply {
 	reply := modeltest.Overloaded(q)
 	if q.Seen == 2 {
 		reply.Header = map[string]string{"Retry-After": "3600"}
@@ -211,7 +213,7 @@ func TestAWaitEndsWithTheTurn(t *testing.T) {
 		says    []string
 	}{
 		"because the provider asks for too much": {modeltest.Limited(3600), "rate_limit", []string{"limits the rate of requests", "your organization's rate limit", "in 1 h"}},
-		"because it fails for too long":          {overloadedForAnHour, "overload", []string{"overloaded", "It was asked 3 times"}},
+		"because it fails for too long":          {tooLong, "overload", []string{"overloaded", "It was asked 3 times"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -270,7 +272,12 @@ func TestWhoWaitsTakesNoWorker(t *testing.T) {
 func TestAWaitOutlivesItsServer(t *testing.T) {
 	t.Parallel()
 	const after = 6
-	r := bots(t, modeltest.Flaky(nil, modeltest.Limited(after)))
+	asked := make(chan time.Time, 10)
+	script := modeltest.Flaky(nil, modeltest.Limited(after))
+	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
+		asked <- time.Now()
+		return script(q)
+	})
 	// The test itself only writes.
 	if err := r.stop(t.Context()); err != nil {
 		t.Fatal(detail(err))
@@ -280,11 +287,11 @@ func TestAWaitOutlivesItsServer(t *testing.T) {
 		t.Fatal(detail(err))
 	}
 	r.until(isWaiting)
-	refused := time.Now()
 	kill()
 	r.botProcess()
 	r.answer("q")
-	if waited := time.Since(refused); waited < (after-1)*time.Second || len(r.models.Requests()) != 2 {
+	first, second := <-asked, <-asked
+	if waited := second.Sub(first); waited < (after-1)*time.Second || len(r.models.Requests()) != 2 {
 		t.Errorf("it was asked %d times, again after %s", len(r.models.Requests()), waited)
 	}
 	if n := r.counted("select count(*) from turns"); n != 1 {
@@ -303,12 +310,12 @@ func TestAFallbackAnswers(t *testing.T) {
 		answers string
 		fell    []string
 	}{
-		"after a while":                     {modeltest.Overloaded, []string{"fake-answer"}, 300 * time.Millisecond, "fake-answer", []string{"fake-answer"}},
+		"after a while":                     {modeltest.Overloaded, []string{"fake-answer"}, 5 * time.Second, "fake-answer", []string{"fake-answer"}},
 		"at once if the pause is too long":  {modeltest.Limited(3600), []string{"fake-answer"}, time.Minute, "fake-answer", []string{"fake-answer"}},
 		"but not one that is not allowed":   {modeltest.Limited(3600), []string{"forbidden", "fake-answer"}, time.Minute, "fake-answer", []string{"fake-answer"}},
 		"but not one whose key is wrong":    {modeltest.Limited(3600), []string{"fake-401", "fake-answer"}, time.Minute, "fake-answer", []string{"fake-401", "fake-answer"}},
 		"but not one that costs too much":   {modeltest.Limited(3600), []string{"dear"}, time.Minute, "", []string{"dear"}},
-		"but not in place of the bot's own": {overloadedForAnHour, []string{"own"}, 50 * time.Millisecond, "", nil},
+		"but not in place of the bot's own": {tooLong, []string{"own"}, time.Millisecond, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -332,9 +339,6 @@ func TestAFallbackAnswers(t *testing.T) {
 				}
 			})
 			r.settings.Model = "own"
-			if c.fell == nil { // less than its provider asks for, so that the turn ends
-				r.settings.Limits.Time = 30 * time.Minute
-			}
 			r.says("q", "@bot hello")
 			if c.answers == "" {
 				if e := r.end("q"); e.Outcome != entry.TurnFailed {
@@ -350,7 +354,7 @@ func TestAFallbackAnswers(t *testing.T) {
 			if !slices.Equal(fell, c.fell) {
 				t.Errorf("it fell back to %q, want %q", fell, c.fell)
 			}
-			if c.patience < time.Second && c.answers != "" && len(r.models.Requests()) < 3 {
+			if c.patience < time.Minute && c.answers != "" && len(r.models.Requests()) < 3 {
 				t.Errorf("its own model was asked %d times", len(r.models.Requests())-1)
 			}
 			for _, q := range r.models.Requests() {
