@@ -226,15 +226,20 @@ func TestACommandThatNoServerHasRoomForSaysSo(t *testing.T) {
 	b.driver = s
 	b.tune = func(c *config) {
 		c.Limits = jobs.Limits{HouseRunning: 1000, ThreadRunning: 1000}
-		c.Queue.SweepEvery = time.Second
+		c.Queue.SweepEvery = time.Hour // so that no sweep comes while the others still begin
 	}
 	b.use(b.serve())
 	th := b.Thread(sandbox.Recipe{})
 	const room = command.Workers - keptFree
 	lines := b.askMany(th, "a", room+1)
 	s.Run(t, room)
-	if _, err := b.Owner(t).Exec(t.Context(), "update "+db.JobSchema+".river_job set created_at = created_at - interval '1 minute' where kind = 'run_command'"); err != nil {
-		t.Fatal(err)
+	for _, do := range []string{
+		"update " + db.JobSchema + ".river_job set scheduled_at = now() - interval '1 minute' where kind = 'run_command' and state = 'available'",
+		"insert into " + db.JobSchema + ".river_job (queue, kind, args, max_attempts) values ('maintenance', 'sweep_commands', '{}', 1)",
+	} {
+		if _, err := b.Owner(t).Exec(t.Context(), do); err != nil {
+			t.Fatal(err)
+		}
 	}
 	reported := 0
 	b.Follow(th, func(ev stream.Event) bool {

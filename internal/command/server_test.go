@@ -22,7 +22,7 @@ func TestAServerThatStops(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	th := b.Thread(sandbox.Recipe{})
-	slow := b.Thread(sandbox.Recipe{Setup: "test -e /tmp/never || sleep 2"})
+	slow := b.Thread(sandbox.Recipe{Setup: "sleep 1000"})
 	running := b.Ask(th, "echo ran >> runs; echo begun; until test -e go; do sleep 0.05; done; echo ended")
 	b.Printed(th, running, "begun\n")
 	waiting := b.Ask(slow, "echo worked")
@@ -48,6 +48,9 @@ func TestAServerThatStops(t *testing.T) {
 			t.Errorf("the result is %+v", r)
 		}
 	})
+	if _, err := b.Owner(t).Exec(t.Context(), "update environments set config = replace(config::text, 'sleep 1000', 'sleep 0.1')::jsonb"); err != nil {
+		t.Fatal(err)
+	}
 	b.use(b.serve())
 	t.Run("leaves what has not begun to the next server", func(t *testing.T) {
 		if r := b.Result(th, queued); r.Output != "ran\n" {
