@@ -307,6 +307,8 @@ type boxes struct {
 	held  chan struct{}
 	// collects plays the second runner of a run whose runner ended without a report. By default it cannot report either.
 	collects func(*runner)
+	// announced, unless nil, holds a Follow whose time is over until it is closed.
+	announced chan struct{}
 	// uses plays a command that uses the changes of a run, and returns its exit code. Nil is success.
 	uses func(ref string, c sandbox.Command) int
 }
@@ -479,6 +481,9 @@ func (b *boxes) Follow(ctx context.Context, ref, id string, _ int64, to func(san
 	select {
 	case <-p.done:
 	case <-ctx.Done():
+		if b.announced != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			<-b.announced
+		}
 		return ctx.Err()
 	}
 	b.mu.Lock()

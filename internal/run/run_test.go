@@ -166,12 +166,13 @@ func TestMessagesOutliveLaunchesThatFail(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	t.Run("a runner that obeys reports it", func(t *testing.T) {
-		begun := make(chan struct{})
+		begun, announced := make(chan struct{}), make(chan struct{})
 		w := setup(t, func(r *runner) {
 			r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
 			close(begun)
 			r.w.until(r.by.Thread, func(e entry.Entry) bool { return e.Type == entry.CancelRequested{}.Type() })
 			r.must(entry.Heartbeat{Epoch: 1, Phase: "stopping"})
+			close(announced)
 			r.must(entry.RunFinished{Epoch: 1, Outcome: entry.RunCancelled})
 			select {
 			case <-r.asked:
@@ -179,6 +180,7 @@ func TestCancel(t *testing.T) {
 			default:
 			}
 		})
+		w.driver.announced = announced // because a busy machine takes longer than the server waits
 		child := w.spawn("Work.")
 		<-begun
 		stopped, err := w.runs.Cancel(t.Context(), w.scope, child.ID)
@@ -205,7 +207,7 @@ func TestCancel(t *testing.T) {
 		_, err := w.runs.Cancel(t.Context(), w.scope, child.ID)
 		must(t, err)
 		w.ends(child.ID, 1, thread.Cancelled)
-		if took := time.Since(start); took > 2*time.Second {
+		if took := time.Since(start); took > 10*time.Second { // it is given no more time to report
 			t.Errorf("it took %s", took)
 		}
 		told(t, w, child, "cancelled")
