@@ -84,7 +84,7 @@ func TestAStartScriptThatTakesTooLongIsRunAgain(t *testing.T) {
 	d := newLocal(t)
 	b := setupWith(t, nil, map[string]sandbox.Driver{"local": d})
 	b.boxes = sandbox.NewResolver(sandbox.Config{
-		DB: b.DB, Log: b.log, Threads: b.threads, Drivers: b.drivers, Maxima: sandbox.Maxima{CommandTime: 3 * time.Second}, Logger: slog.New(slog.DiscardHandler),
+		DB: b.DB, Log: b.log, Threads: b.threads, Drivers: b.drivers, Maxima: sandbox.Maxima{CommandTime: 8 * time.Second}, Logger: slog.New(slog.DiscardHandler),
 	})
 	th := b.thread(b.environment(sandbox.Recipe{Driver: "local", Start: "test ! -e ~/hang || exec sleep 1000; echo started >> ~/starts"}))
 	box, _ := b.sh(th, "touch ~/hang")
@@ -92,7 +92,7 @@ func TestAStartScriptThatTakesTooLongIsRunAgain(t *testing.T) {
 		t.Fatal(detail(err))
 	}
 	for range 2 {
-		if r := b.try(th, "true"); fault.CodeOf(r.err) != fault.Precondition || !strings.Contains(detail(r.err), "the start script took longer than 3s") {
+		if r := b.try(th, "true"); fault.CodeOf(r.err) != fault.Precondition || !strings.Contains(detail(r.err), "the start script took longer than 8s") {
 			t.Errorf("a command ends with %s", detail(r.err))
 		}
 	}

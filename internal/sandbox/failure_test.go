@@ -50,23 +50,23 @@ func TestASandboxThatCannotBeMade(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.boxes = sandbox.NewResolver(sandbox.Config{
-			DB: b.DB, Log: b.log, Threads: b.threads, Drivers: b.drivers, Maxima: sandbox.Maxima{CommandTime: 2 * time.Second}, Logger: slog.New(slog.DiscardHandler),
+			DB: b.DB, Log: b.log, Threads: b.threads, Drivers: b.drivers, Maxima: sandbox.Maxima{CommandTime: 5 * time.Second}, Logger: slog.New(slog.DiscardHandler),
 		})
 		const hangs = "echo waiting; exec sleep 1000"
 		th := b.thread(b.environment(sandbox.Recipe{Setup: hangs}))
 		err := b.try(th, "true").err
 		wantCode(t, err, fault.Precondition)
-		if f := fault.From(err); !strings.Contains(f.Message, "setup took longer than 2s, the limit of a step\nwaiting") || strings.Contains(f.Message, "124") || !strings.Contains(f.Next, "find out what it waits for") {
+		if f := fault.From(err); !strings.Contains(f.Message, "setup took longer than 5s, the limit of a step\nwaiting") || strings.Contains(f.Message, "124") || !strings.Contains(f.Next, "find out what it waits for") {
 			t.Errorf("the command says %q; %q", f.Message, f.Next)
 		}
-		if failed, ok := logged[entry.EnvironmentPrepared](b, th)[0].Failed(); !ok || failed.Name != "setup" || failed.Output != "waiting\n\narbe: it was ended, because a step may take 2s" {
+		if failed, ok := logged[entry.EnvironmentPrepared](b, th)[0].Failed(); !ok || failed.Name != "setup" || failed.Output != "waiting\n\narbe: it was ended, because a step may take 5s" {
 			t.Errorf("the log has %+v", failed)
 		}
 		if b.cloud.live() != 0 {
 			t.Errorf("%d boxes are left", b.cloud.live())
 		}
 		by, _ := diagnosed(t.Context(), t, b, b.boxes, b.environment(sandbox.Recipe{Setup: hangs}))
-		if c := by["setup"]; c.Result != sandbox.CheckFailed || !strings.Contains(c.Message, "took longer than 2s") || c.Next == "" {
+		if c := by["setup"]; c.Result != sandbox.CheckFailed || !strings.Contains(c.Message, "took longer than 5s") || c.Next == "" {
 			t.Errorf("the diagnosis says %+v", c)
 		}
 	})

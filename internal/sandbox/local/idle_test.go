@@ -83,7 +83,7 @@ func TestAnIdleBoxIsStopped(t *testing.T) {
 
 // An environment may have a shorter time than the operator's.
 func TestALimitOfABoxSaysWhenItIsIdle(t *testing.T) {
-	d := newDriver(t, local.Config{Dir: t.TempDir(), IdleStop: 12 * time.Second})
+	d := newDriver(t, local.Config{Dir: t.TempDir(), IdleStop: 30 * time.Second})
 	defer closeDriver(t, d)
 	if !d.Capabilities().OwnIDs {
 		t.Skip("traces of boxes are not found")

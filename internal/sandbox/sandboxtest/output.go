@@ -193,14 +193,14 @@ func lifecycle(s *suite, t *testing.T) {
 		"behind two forks":          "(setsid sh -c 'sleep 4103 &' &) ; sleep 4103",
 		"behind ignored signals":    "trap '' TERM INT HUP QUIT; nohup sleep 4104 & sleep 4104",
 		"stopped":                   "sleep 4105 & kill -STOP $!; sleep 4105",
-		"forking while it is ended": "while :; do sleep 4106 & sleep 0.02; done",
+		"forking while it is ended": "while :; do sleep 4106 & sleep 0.02; kill $!; done",
 	}
 	for name, script := range hiding {
 		n := script[strings.Index(script, "sleep 4")+7:][:3]
 		hard := strings.Contains(script, "setsid")
 		t.Run("the time limit ends what hides "+name, func(t *testing.T) {
 			need(t, s.guarantees.KillsAll || !hard, "everything is killed")
-			got := b.run(t, sandbox.Command{Argv: []string{"sh", "-c", "echo begun; " + script}, Timeout: time.Second})
+			got := b.run(t, sandbox.Command{Argv: []string{"sh", "-c", "echo begun; " + script}, Timeout: 4 * time.Second}) // it takes a while to begin
 			if !got.TimedOut || got.ExitCode != 124 || got.stdout != "begun\n" {
 				t.Errorf("%+v", got)
 			}
