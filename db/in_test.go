@@ -283,7 +283,7 @@ func TestACallerWhoGaveUpIsNoOutage(t *testing.T) {
 func TestATransactionThatIsNotAnsweredIsALostConnection(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	brief, err := db.Open(t.Context(), d.ServerURL, db.Options{TransactionTimeout: time.Second})
+	brief, err := db.Open(t.Context(), d.ServerURL, db.Options{TransactionTimeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

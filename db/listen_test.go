@@ -178,7 +178,7 @@ func TestAListener(t *testing.T) {
 	t.Run("replaces a connection that is silent", func(t *testing.T) {
 		t.Parallel()
 		h := hears(t)
-		h.ProveTimeout = time.Second
+		h.ProveTimeout = 5 * time.Second // longer than the next connection takes to prove
 		h.run()
 		h.want("connected")
 		h.proxy.Silence(t, h.Name)

@@ -161,7 +161,7 @@ func config(dir string) embedded.Config {
 
 func stop(t *testing.T, server *embedded.Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := server.Stop(ctx); err != nil {
 		t.Errorf("stop: %s", detail(err))
