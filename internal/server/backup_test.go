@@ -132,7 +132,7 @@ func sandboxOf(t *testing.T, c *arbe.Client, thread string) string {
 // awaitSaved waits until the files of a sandbox are saved.
 func awaitSaved(t *testing.T, c *arbe.Client, sandbox string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		got, err := c.Sandboxes.GetSandboxLog(t.Context(), &arbev1.GetSandboxLogRequest{Id: sandbox})
 		if err != nil {
 			t.Fatal(err)

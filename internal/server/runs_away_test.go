@@ -68,7 +68,7 @@ func (a *agents) serverKilled(t, whole *testing.T) {
 		w.goes()
 	}
 	for _, w := range all {
-		w.spooled("it went on")
+		w.run.spooled(w.epoch, "it went on")
 	}
 	if !testing.Short() {
 		time.Sleep(time.Until(began.Add(time.Minute))) // the fault is an absence of a minute
@@ -85,16 +85,16 @@ func (a *agents) serverKilled(t, whole *testing.T) {
 }
 
 // spooled waits until the runner keeps an entry with some words, which it cannot post.
-func (w *waiting) spooled(words string) {
-	w.t.Helper()
-	dir := filepath.Dir(commandLine(w.run.runner)[1])
-	name := fmt.Sprintf("/proc/%d/root%s/spool-%d", w.run.runner, dir, w.epoch)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+func (r *counting) spooled(epoch int64, words string) {
+	r.t.Helper()
+	dir := filepath.Dir(commandLine(r.runner)[1])
+	name := fmt.Sprintf("/proc/%d/root%s/spool-%d", r.runner, dir, epoch)
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		text, err := os.ReadFile(name)
 		if err == nil && strings.Contains(string(text), words) {
 			return
 		} else if time.Now().After(deadline) {
-			w.t.Fatalf("the runner of %s does not keep %q: %v\n%s", w.agent, words, err, text)
+			r.t.Fatalf("the runner of %s does not keep %q: %v\n%s", r.thread, words, err, text)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func (a *agents) hung(t *testing.T) {
 	t.Helper()
 	for agent := range shells {
 		asked := func(r *modeltest.Request) bool { return neverAnswers(r) && strings.Contains(r.Asked(), ", as "+agent) }
-		for deadline := time.Now().Add(time.Minute); !slices.ContainsFunc(a.models.Requests(), asked); time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(3 * time.Minute); !slices.ContainsFunc(a.models.Requests(), asked); time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s does not ask its model", agent)
 			}

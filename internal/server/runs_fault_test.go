@@ -186,7 +186,7 @@ func (r *counting) file(name string) string {
 func (r *counting) steps(more int) {
 	r.t.Helper()
 	first := r.step()
-	for deadline := time.Now().Add(time.Minute); r.step() < first+more; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); r.step() < first+more; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("it does not go on from step %d", r.step())
 		}
@@ -313,7 +313,7 @@ func TestNoRunIsLostWhateverDies(t *testing.T) {
 		if why := decode[entry.PiFailed](t, r.ends("failed")); !strings.Contains(why.Error, "the runner was killed") || why.Phase != entry.PhaseObservation {
 			t.Errorf("it says %+v", why)
 		}
-		if took := time.Since(began); took > 5*time.Second {
+		if took := time.Since(began); took > time.Minute { // a runner's silence would tell it later
 			t.Errorf("it took %s", took)
 		}
 		for deadline := time.Now().Add(2 * time.Minute); len(commandLine(agent)) > 1; time.Sleep(20 * time.Millisecond) {
@@ -376,8 +376,8 @@ func TestNoRunIsLostWhateverDies(t *testing.T) {
 		if err := c.server.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		before := r.step()
-		r.steps(20)
+		want := fmt.Sprintf("step %d", r.step()+15)
+		r.spooled(1, want)
 		dies(t, r.runner)
 		if err := c.server.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
@@ -385,8 +385,7 @@ func TestNoRunIsLostWhateverDies(t *testing.T) {
 		if why := decode[entry.PiFailed](t, r.ends("failed")); !strings.Contains(why.Error, "the runner was killed") {
 			t.Errorf("it says %+v", why)
 		}
-		// The runner had not read the last steps, perhaps, when it was killed.
-		if want := fmt.Sprintf("step %d", before+15); !strings.Contains(r.words(), want) {
+		if !strings.Contains(r.words(), want) {
 			t.Errorf("%q is lost:\n%s", want, r.words())
 		}
 	})
@@ -423,7 +422,7 @@ func (r *counting) agents() (list []int) {
 // awaitServer waits until a server whose database died answers again.
 func awaitServer(t *testing.T, c *counters) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for {
 		_, err := c.client().Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: c.parent.Id})

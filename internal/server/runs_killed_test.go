@@ -249,7 +249,7 @@ func (a *agents) runnerKilled(t *testing.T, agent string) {
 	if !strings.Contains(a.patch(t, run), w.file()) {
 		t.Error("the untracked file is not in the saved changes")
 	}
-	if took := time.Since(began); took > 30*time.Second {
+	if took := time.Since(began); took > time.Minute { // a runner's silence would tell it later
 		t.Errorf("it took %s", took)
 	}
 	w.nothingRuns()
@@ -284,7 +284,7 @@ func (a *agents) postgresKilled(t *testing.T) {
 	for _, w := range all {
 		w.goes()
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		_, err := client(t, a.cfg).Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: a.parent.Id})
 		if now := a.postmaster(); err == nil && now != 0 && now != killed {
 			break

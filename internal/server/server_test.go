@@ -229,7 +229,7 @@ func TestAServerStartsItsPostgresAgainWhenThatDies(t *testing.T) {
 	}
 	// A request may fail with a clear error while the database is away. Afterwards the same server answers.
 	var list *arbev1.ListResponse
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		var err error
 		if now := postmaster(); now != "" && now != first {
 			if list, err = c.Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: thread}); err == nil {
@@ -817,7 +817,7 @@ func run(t testing.TB, c *arbe.Client, thread, line string) *arbev1.RunCommandRe
 // await follows a thread until an event meets a condition.
 func await(t testing.TB, c *arbe.Client, thread string, is func(*arbev1.TailResponse) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for event, err := range c.Tail(ctx, thread, 0) {
 		if err != nil {

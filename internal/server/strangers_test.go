@@ -21,7 +21,7 @@ import (
 func TestStrangersHoldNoConnection(t *testing.T) {
 	t.Parallel()
 	cfg := served(t)
-	s, err := server.StartLimited(t.Context(), cfg, httpd.Limits{Header: time.Second, Stall: time.Second, Idle: time.Second})
+	s, err := server.StartLimited(t.Context(), cfg, httpd.Limits{Header: 4 * time.Second, Stall: 4 * time.Second, Idle: 4 * time.Second})
 	if err != nil {
 		t.Fatalf("starting: %s", fault.From(err).Detail())
 	}

@@ -115,7 +115,7 @@ func (d *deleting) request() {
 // until waits until a query of the database is true.
 func (d *deleting) until(query string, args ...any) {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(d.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(d.t.Context(), 3*time.Minute)
 	defer cancel()
 	for done := false; !done; time.Sleep(10 * time.Millisecond) {
 		if err := d.owner.QueryRow(ctx, query, args...).Scan(&done); err != nil {

@@ -29,7 +29,7 @@ const olderCommit, olderDir = "ARBE_TEST_OLDER", "ARBE_TEST_OLDER_DIR"
 func TestARollingUpgrade(t *testing.T) {
 	t.Parallel()
 	program := buildOlder(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	models := modeltest.New(t, func(r *modeltest.Request) modeltest.Reply {
 		return modeltest.Reply{Text: "the answer to " + r.Asked(), HoldHeaders: r.Seen == 0}
