@@ -774,7 +774,7 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 	t.Run("turn_minutes", func(t *testing.T) {
 		t.Parallel()
 		r := bots(t, nil)
-		r.settings.Model, r.settings.Limits = "fake-slow", turn.Limits{Time: 30 * time.Second}
+		r.settings.Model, r.settings.Limits = "fake-slow", turn.Limits{Time: 15 * time.Second}
 		r.says("q", "@bot one two three")
 		if e := r.end("q"); e.Outcome != entry.TurnLimited || e.Reason != "turn_minutes" || e.Message == "" || e.Next == "" {
 			t.Errorf("it ends with %+v", e)
@@ -782,7 +782,7 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 		if steps := of[entry.PiAssistant](r.entries()); len(steps) != 1 || steps[0].Text() == "" {
 			t.Errorf("of what it wrote it keeps %+v", steps)
 		}
-		r.near(entry.LimitNear{Limit: "turn_minutes", Used: 0.4, Max: 0.5})
+		r.near(entry.LimitNear{Limit: "turn_minutes", Used: 0.2, Max: 0.25})
 	})
 	t.Run("turn_minutes, while a tool runs", func(t *testing.T) {
 		t.Parallel()
@@ -792,12 +792,12 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 			t.Fatal(detail(err))
 		}
 		r.th = r.threadWith(env.ID)
-		r.settings.Limits = turn.Limits{Time: 30 * time.Second}
+		r.settings.Limits = turn.Limits{Time: 15 * time.Second}
 		r.says("q", "@bot go")
 		if e := r.end("q"); e.Outcome != entry.TurnLimited || e.Reason != "turn_minutes" {
 			t.Errorf("it ends with %+v", e)
 		}
-		r.near(entry.LimitNear{Limit: "turn_minutes", Used: 0.4, Max: 0.5})
+		r.near(entry.LimitNear{Limit: "turn_minutes", Used: 0.2, Max: 0.25})
 	})
 	t.Run("of sense", func(t *testing.T) {
 		t.Parallel()

@@ -143,7 +143,7 @@ func TestTheTailsHearOfAWait(t *testing.T) {
 	held := modeltest.Flaky(func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Hello.", HoldHeaders: true} }, modeltest.CutWithin)
 	r := tunedBench(t, held, func(c *dispatch.Config) {
 		// Long enough for the tail to hear of it before it is over, and too short for an entry.
-		c.Bots.Waits = turn.Waits{First: 15 * time.Second, Hold: time.Minute, Brief: time.Hour}
+		c.Bots.Waits = turn.Waits{First: 8 * time.Second, Hold: time.Minute, Brief: time.Hour}
 	})
 	var speak, answer sync.Once
 	var heard []string

@@ -200,7 +200,7 @@ func lifecycle(s *suite, t *testing.T) {
 		hard := strings.Contains(script, "setsid")
 		t.Run("the time limit ends what hides "+name, func(t *testing.T) {
 			need(t, s.guarantees.KillsAll || !hard, "everything is killed")
-			got := b.run(t, sandbox.Command{Argv: []string{"sh", "-c", "echo begun; " + script}, Timeout: 4 * time.Second}) // it takes a while to begin
+			got := b.run(t, sandbox.Command{Argv: []string{"sh", "-c", "echo begun; " + script}, Timeout: 3 * time.Second}) // it takes a while to begin
 			if !got.TimedOut || got.ExitCode != 124 || got.stdout != "begun\n" {
 				t.Errorf("%+v", got)
 			}
