@@ -17,7 +17,7 @@ import (
 // program follows a thread.
 func TestGoClientFromAnotherModule(t *testing.T) {
 	t.Parallel()
-	const lines = 300 // enough for the kill to come before the last
+	const lines = 300
 	server := startUp(t)
 
 	program := exec.CommandContext(t.Context(), buildInAnotherModule(t, os.DirFS("testdata/othermodule")), fmt.Sprint(lines))
@@ -28,6 +28,10 @@ func TestGoClientFromAnotherModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	last, err := program.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -35,6 +39,7 @@ func TestGoClientFromAnotherModule(t *testing.T) {
 	for s := bufio.NewScanner(printed); s.Scan(); {
 		if got = append(got, s.Text()); len(got) == lines/3 {
 			server.kill(t)
+			last.Close() // the last line comes after the kill
 			server.start(t)
 		}
 	}

@@ -1,12 +1,13 @@
 // Command othermodule uses arbe's Go client as other people's programs do: from its own module, because the client is a
 // promise to other modules. It creates a thread, writes lines to it, and prints what it reads from it, even if the server is
-// killed meanwhile.
+// killed meanwhile. It writes the last line when its stdin has ended.
 package main
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"strconv"
@@ -59,6 +60,9 @@ func main() {
 // say writes each line until the server accepts it. Repeating a line is harmless, because the line keeps its id.
 func say(ctx context.Context, c *arbe.Client, thread string, lines int) {
 	for n := 1; n <= lines; {
+		if n == lines {
+			_, _ = io.Copy(io.Discard, os.Stdin) // a pipe
+		}
 		line := &arbev1.AppendRequest{
 			ThreadId: thread, Id: fmt.Sprintf("line-%d", n), Type: "chat", Payload: fmt.Sprintf(`{"text":"line %d"}`, n),
 		}
