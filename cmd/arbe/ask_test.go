@@ -131,8 +131,8 @@ func TestAskEndsWhenItsServerIsGone(t *testing.T) {
 	if _, err := out.Read(first); err != nil {
 		t.Fatalf("it printed nothing: %v: %s", err, said.String())
 	}
+	between.Listener.Close() // first, because arbe connects again at once
 	between.CloseClientConnections()
-	between.Listener.Close()
 	var rest bytes.Buffer
 	if _, err := rest.ReadFrom(out); err != nil {
 		t.Error(err)
