@@ -33,13 +33,16 @@ func TestATerminalAtAProvider(t *testing.T) {
 		s.shows(">>> ")
 		s.types("6 * 7\r")
 		s.shows("\n42\r\n")
+		s.shows(">>> ") // a Ctrl-D before the prompt would not be read by Python
 		s.types("\x04")
+		s.shows("$ ")
 	}
 	if _, err := exec.LookPath("vim"); err == nil {
 		s.types("vim -u NONE a.txt\r")
 		s.shows("[New")
 		s.types("ihello from vim\x1b:wq\r")
 		s.shows("written")
+		s.shows("$ ") // until then, vim may read what is typed
 		s.types("cat a.t*\r")
 		s.shows("hello from vim\r\n")
 	}

@@ -79,6 +79,7 @@ func TestATerminalInASandbox(t *testing.T) {
 		s.shows(">>> ")
 		s.types("6 * 7\r")
 		s.shows("\n42\r\n")
+		s.shows(">>> ") // a Ctrl-D before the prompt would not be read by Python
 		s.types("\x04")
 		s.exits(0)
 	})
