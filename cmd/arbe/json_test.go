@@ -279,7 +279,7 @@ func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
 // callArbe runs a verb in this process, and returns what it prints, what it says and its exit code.
 func callArbe(t *testing.T, env, args []string, stdin string) (printed, said string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var out, err bytes.Buffer
 	a := &app{in: strings.NewReader(stdin), out: &out, err: &err, getenv: func(name string) string {
@@ -297,7 +297,7 @@ func callArbe(t *testing.T, env, args []string, stdin string) (printed, said str
 // arbeProcess runs arbe as a process, until Ctrl-C after its first line if it stays.
 func arbeProcess(t *testing.T, env, args []string, stdin string, stays bool) (printed, said string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "arbe", args...)
 	cmd.Env = append(os.Environ(), env...)

@@ -47,7 +47,7 @@ func TestServePrintsALoginLinkOnlyWhenAsked(t *testing.T) {
 		{"as JSON", []string{"--login-link", "--json"}, true, `{"url":"http://127.0.0.1:`, os.Interrupt},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "arbe", append([]string{"serve", "--addr", "0.0.0.0:0", "--drain-timeout", "0s"}, c.args...)...)
 			cmd.Env = append(os.Environ(), "DATABASE_URL="+database, "ARBE_DATA_DIR="+filepath.Join(dir, "data"), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_STATE_HOME="+dir)

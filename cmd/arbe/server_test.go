@@ -101,7 +101,7 @@ func (s *upServer) start(t testing.TB) {
 	}
 	s.cmd, s.ended = cmd, make(chan error, 1)
 	go func() { s.ended <- cmd.Wait() }()
-	for until := time.Now().Add(2 * time.Minute); !s.answers(); {
+	for until := time.Now().Add(5 * time.Minute); !s.answers(); {
 		select {
 		case err := <-s.ended:
 			s.cmd = nil
