@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -61,11 +62,16 @@ func working(t *testing.T, name string) (script modeltest.Script, tool func(*wor
 	}
 }
 
+// runs reports whether a process still runs.
+func runs(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
 // gone fails if a process still runs.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err == nil && !strings.Contains(string(stat), ") Z ") {
+	if runs(pid) {
 		t.Errorf("process %d still runs", pid)
 	}
 }
@@ -80,12 +86,16 @@ func TestFaults(t *testing.T) {
 			w.chat("wait")
 			r := w.start()
 			pid := tool(w)
+			stopped := append(children(t, r.cmd.Process.Pid), pid)
 			began := time.Now()
 			w.say(person, "signal.thread.cancel_requested", map[string]int{"epoch": 1})
-			f := r.finish()
+			for slices.ContainsFunc(stopped, runs) && w.ctx.Err() == nil {
+				time.Sleep(5 * time.Millisecond) // they are not children of this process
+			}
 			if took := time.Since(began); took > 2*time.Second {
 				t.Errorf("it took %s", took)
 			}
+			f := r.finish() // saves the tree first
 			if f.Outcome != "cancelled" || f.Error != "" || f.PatchFiles != 2 {
 				t.Errorf("the report is %+v", f)
 			}

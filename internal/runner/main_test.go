@@ -70,7 +70,7 @@ type world struct {
 // newWorld makes a thread whose agent is h, in a git repository with one file. A nil script is modeltest's.
 func newWorld(t *testing.T, h harness.Harness, script modeltest.Script) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	model := modeltest.New(t, script)
 	w := &world{fakeDoor: newDoor(t, model.URL), t: t, ctx: ctx, model: model, dir: t.TempDir()}

@@ -71,7 +71,7 @@ func posting(t *testing.T, k *keeper, dir string) *run {
 func (r *run) deliver(t *testing.T) {
 	t.Helper()
 	r.put(entry.RunEntryID(1, r.spool.take()), runFinished{RunFinished: entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted}}, true)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	go r.post.run(ctx)
 	select {
