@@ -79,24 +79,34 @@ func (s *answeringServer) Tail(ctx context.Context, req *arbev1.TailRequest, str
 	return ctx.Err()
 }
 
-// client serves s and returns a client of it.
-func (s *answeringServer) client(t *testing.T) *arbe.Client {
-	t.Helper()
+func (s *answeringServer) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(arbev1connect.NewEntryServiceHandler(s))
 	mux.Handle(arbev1connect.NewThreadServiceHandler(s))
 	mux.Handle(arbev1connect.NewBotServiceHandler(s))
-	srv := httptest.NewServer(mux)
+	return mux
+}
+
+// client serves s and returns a client of it.
+func (s *answeringServer) client(t *testing.T) *arbe.Client {
+	t.Helper()
+	srv := httptest.NewServer(s.handler())
 	t.Cleanup(srv.Close)
 	t.Cleanup(srv.CloseClientConnections)
 	return arbe.New(srv.URL, "")
 }
 
-// asked collects the pieces of a response: the text, with <again> and the types of entries at their places, and the answer.
+// asked asks s; see [askedBy].
 func asked(t *testing.T, s *answeringServer, q arbe.Question) (text string, answer *arbe.Answer, err error) {
 	t.Helper()
+	return askedBy(t, s.client(t), q)
+}
+
+// askedBy collects the pieces of a response: the text, with <again> and the types of entries at their places, and the answer.
+func askedBy(t *testing.T, c *arbe.Client, q arbe.Question) (text string, answer *arbe.Answer, err error) {
+	t.Helper()
 	var written strings.Builder
-	for piece, failed := range s.client(t).Ask(t.Context(), q) {
+	for piece, failed := range c.Ask(t.Context(), q) {
 		switch {
 		case failed != nil:
 			err = failed
@@ -221,15 +231,6 @@ func TestAskSaysWhyThereIsNoAnswer(t *testing.T) {
 	_, answer, err = asked(t, &answeringServer{}, arbe.Question{Thread: "thread", ID: "q", Text: "?", Patience: 100 * time.Millisecond})
 	if err != nil || answer == nil || answer.Outcome != arbe.Unanswered {
 		t.Errorf("a bot that did not begin ended with %+v, %v", answer, err)
-	}
-}
-
-func TestAskEndsWhenTheServerIsGoneForTooLong(t *testing.T) {
-	t.Parallel()
-	broken := &answeringServer{ends: func() error { return connect.NewError(connect.CodeUnavailable, errors.New("stopping")) }}
-	_, answer, err := asked(t, broken, arbe.Question{Thread: "thread", ID: "q", Text: "?", Patience: 100 * time.Millisecond})
-	if lost := (*arbe.LostError)(nil); !errors.As(err, &lost) || connect.CodeOf(lost.Err) != connect.CodeUnavailable || answer != nil {
-		t.Errorf("it ended with %+v, %v, want a LostError", answer, err)
 	}
 }
 
