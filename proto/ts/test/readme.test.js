@@ -40,7 +40,7 @@ async function otherPackage(t) {
   return dir;
 }
 
-test("the examples of the README do what it says", { skip: missing, timeout: 300_000 }, async (t) => {
+test("the examples of the README do what it says", { skip: missing, timeout: 600_000 }, async (t) => {
   const page = await readFile(join(root, "README.md"), "utf8");
   const dir = await otherPackage(t);
   const server = new Server(join(dir, "data"), await freePort(), {

@@ -19,7 +19,7 @@ async function post(client, threadId, text) {
   }
 }
 
-test("a thread is followed over kill -9 of its server, and no entry is lost or doubled", { skip: missing, timeout: 300_000 }, async (t) => {
+test("a thread is followed over kill -9 of its server, and no entry is lost or doubled", { skip: missing, timeout: 600_000 }, async (t) => {
   const dataDir = await mkdtemp(join(tmpdir(), "arbe-ts-"));
   const server = new Server(dataDir, await freePort());
   t.after(async () => {
@@ -32,8 +32,11 @@ test("a thread is followed over kill -9 of its server, and no entry is lost or d
 
   const all = 60;
   const written = [];
+  let kill;
+  const killed = new Promise((resolve) => (kill = resolve));
   const writer = (async () => {
     for (let n = 1; n <= all; n++) {
+      if (n === all) await killed; // so that the tail has to connect again
       await post(client, thread.id, `line ${n}`);
       written.push(`line ${n}`);
     }
@@ -46,7 +49,7 @@ test("a thread is followed over kill -9 of its server, and no entry is lost or d
     if (event.case !== "entry") continue;
     seen.push({ seq: Number(event.value.seq), text: payloadOf(event.value, "chat")?.text });
     if (seen.length === all / 3) {
-      restarted = server.end("SIGKILL").then(() => server.start());
+      restarted = server.end("SIGKILL").then(() => (kill(), server.start()));
     }
     if (seen.length === all) break;
   }

@@ -27,7 +27,7 @@ export class Server {
     let said = "";
     child.stdout.on("data", (text) => (said += text));
     child.stderr.on("data", (text) => (said += text));
-    for (const until = Date.now() + 120_000; ; ) {
+    for (const until = Date.now() + 240_000; ; ) {
       try {
         const { token } = JSON.parse(await readFile(join(this.dataDir, "cli.json"), "utf8"));
         await createClient({ baseUrl: this.baseUrl, token }).agents.whoAmI({});
