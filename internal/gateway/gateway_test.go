@@ -293,11 +293,12 @@ func TestAHostileProvider(t *testing.T) {
 
 func TestASilentProvider(t *testing.T) {
 	t.Parallel()
-	b := setup(t, options{silence: 50 * time.Millisecond})
+	b := setup(t, options{begins: 50 * time.Millisecond})
 	res := b.send(model.Messages, "anthropic/fake-silent", "a b")
 	if text, _ := read(t, res); res.StatusCode != http.StatusGatewayTimeout || !strings.Contains(text, "timeout_error") {
 		t.Errorf("it answers %d %s", res.StatusCode, text)
 	}
+	b = setup(t, options{stalls: 50 * time.Millisecond}) // which may take longer to begin
 	res = b.send(model.Messages, "anthropic/fake-slow", "a b")
 	if _, err := read(t, res); err == nil {
 		t.Error("a stalled answer ends without an error")

@@ -57,7 +57,8 @@ type options struct {
 	limits   turn.Limits
 	roots    turn.RootLimits
 	budget   turn.Budget
-	silence  time.Duration // how long a provider may be silent; the default if it is 0
+	// begins is how long a provider may take to begin an answer, and stalls how long it may be silent within it; 0 is the default.
+	begins, stalls time.Duration
 }
 
 func setup(t testing.TB, o options) *bench {
@@ -89,7 +90,7 @@ func setup(t testing.TB, o options) *bench {
 	b.thread = b.running("")
 	b.token = b.tokenOf(b.thread)
 	g := gateway.New(gateway.Config{
-		DB: d.DB, Authorize: gateway.Runs(b.auth), Models: b.models, Client: &model.Client{HeaderTimeout: o.silence, IdleTimeout: o.silence}, Roots: o.roots, Budget: o.budget, Logger: slog.New(slog.DiscardHandler),
+		DB: d.DB, Authorize: gateway.Runs(b.auth), Models: b.models, Client: &model.Client{HeaderTimeout: o.begins, IdleTimeout: o.stalls}, Roots: o.roots, Budget: o.budget, Logger: slog.New(slog.DiscardHandler),
 		Bot: func(context.Context, db.Scope, string) (turn.Bot, error) {
 			return turn.Bot{Handle: "pi", Limits: o.limits}, nil
 		},
