@@ -41,7 +41,7 @@ func (f *listener) of(ref stream.Ref) int {
 // hears waits until the follower was called for a log more often than before.
 func (f *listener) hears(t *testing.T, ref stream.Ref, before int) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); f.of(ref) == before; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); f.of(ref) == before; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the Follower was not called")
 		}

@@ -224,7 +224,7 @@ func (s *testedStream) any(r *rand.Rand) (id string, ok bool) {
 func (f *fire) read(s *testedStream, r *rand.Rand) {
 	start := int64(r.IntN(50))
 	cursor, seen := start, []string{}
-	deadline := time.Now().Add(2 * time.Minute)
+	deadline := time.Now().Add(patience)
 	for !s.over(cursor) {
 		if time.Now().After(deadline) {
 			f.t.Errorf("a reader is stuck at %d", cursor)
