@@ -55,7 +55,7 @@ func (w *world) dial(name string) net.Conn {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { conn.Close() })
-	conn.SetReadDeadline(time.Now().Add(time.Minute))
+	conn.SetReadDeadline(time.Now().Add(patience))
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", at.RequestURI(), at.Host, w.ours.key)
 	return conn
 }
@@ -87,17 +87,17 @@ func TestReadersThatGoAway(t *testing.T) {
 	}
 	leave()
 
-	patience, enough := context.WithTimeout(t.Context(), time.Minute)
+	waits, enough := context.WithTimeout(t.Context(), patience)
 	defer enough()
 	gone := make(chan struct{})
 	go func() { served.Wait(); close(gone) }()
 	select {
 	case <-gone:
-	case <-patience.Done():
+	case <-waits.Done():
 		t.Error("the server still works for readers that have left")
 	}
 	// The door may have taken followers over from the server's handler.
-	if err := d.Close(patience); err != nil {
+	if err := d.Close(waits); err != nil {
 		t.Errorf("the door still works for readers that have left: %v", err)
 	}
 }
@@ -184,9 +184,9 @@ func TestClosingADoor(t *testing.T) {
 		t.Error("it says that nobody follows")
 	}
 	io.ReadAll(follower.Body) // until it is cut off
-	patience, enough := context.WithTimeout(t.Context(), time.Minute)
+	waits, enough := context.WithTimeout(t.Context(), patience)
 	defer enough()
-	if err := d.Close(patience); err != nil {
+	if err := d.Close(waits); err != nil {
 		t.Errorf("it still works for a follower that was cut off: %v", err)
 	}
 	if text, _ := io.ReadAll(follow().Body); len(text) > 0 {

@@ -41,6 +41,9 @@ func TestMain(m *testing.M) {
 	dbtest.Main(m)
 }
 
+// patience is how long a test waits for an expected event.
+const patience = 3 * time.Minute
+
 // world is a database with two unrelated houses, and a door to it.
 type world struct {
 	*dbtest.Database
@@ -130,7 +133,7 @@ func (w *world) serve() (url string, stop func()) {
 		log.Close()
 		server.CloseClientConnections()
 		server.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := d.Close(ctx); err != nil {
 			w.t.Errorf("there are still followers of a closed log: %v", err)

@@ -118,7 +118,7 @@ func TestReadersThatDoNotReadHoldLittleMemory(t *testing.T) {
 				go func() { handled.Wait(); close(gone) }()
 				select {
 				case <-gone:
-				case <-time.After(time.Minute):
+				case <-time.After(patience):
 					t.Error("the server waits for them still")
 				}
 			})
@@ -156,7 +156,7 @@ func TestHowManyFollowAStream(t *testing.T) {
 		t.Errorf("another member is answered %d", res.StatusCode)
 	}
 	followers[0].Body.Close()
-	for deadline := time.Now().Add(time.Minute); follow(w.ours.key).StatusCode != http.StatusOK; {
+	for deadline := time.Now().Add(patience); follow(w.ours.key).StatusCode != http.StatusOK; {
 		if time.Now().After(deadline) {
 			t.Fatal("a client that left still counts")
 		}
@@ -190,7 +190,7 @@ func TestBodiesTakeMemory(t *testing.T) {
 	}
 	large := strings.Repeat("x", 1<<20)
 	// While the whole body is in memory, a stalled one may be refused. Then the next stalled one takes its place.
-	for deadline := time.Now().Add(time.Minute); send(w.ours.key, large).status != http.StatusServiceUnavailable; stall() {
+	for deadline := time.Now().Add(patience); send(w.ours.key, large).status != http.StatusServiceUnavailable; stall() {
 		if time.Now().After(deadline) {
 			t.Fatal("there is no end of bodies that do not arrive")
 		}
@@ -200,7 +200,7 @@ func TestBodiesTakeMemory(t *testing.T) {
 	for _, conn := range conns {
 		conn.Close()
 	}
-	for deadline := time.Now().Add(time.Minute); send(w.ours.key, large).status != http.StatusNoContent; {
+	for deadline := time.Now().Add(patience); send(w.ours.key, large).status != http.StatusNoContent; {
 		if time.Now().After(deadline) {
 			t.Fatal("what was given back is not there")
 		}

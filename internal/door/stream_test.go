@@ -163,7 +163,7 @@ func TestAStreamThroughManyServers(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("the reader saw %v, the stream holds %v", got, want)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Fatal("the reader did not see all")
 	}
 }

@@ -30,7 +30,7 @@ type claimedWake struct {
 // claim claims a subscription's wake as soon as there is one.
 func claim(t *testing.T, w *world, path string) response {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		r := w.do("POST", path+"/claim", `{"worker": "w"}`, asJSON)
 		if r.status == 200 {
 			return r
