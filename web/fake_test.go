@@ -1031,6 +1031,13 @@ func (s entries) Tail(ctx context.Context, req *arbev1.TailRequest, stream *conn
 		if !exists {
 			return refused(connect.CodeNotFound, "the thread is gone", "list the threads of the house")
 		}
+		for ; typed < len(typists); typed++ { // before the entries, which end it
+			if agent, here := strings.CutPrefix(typists[typed], req.ThreadId+" "); here {
+				if err := stream.Send(&arbev1.TailResponse{Event: &arbev1.TailResponse_Typing{Typing: &arbev1.Typing{AgentId: agent}}}); err != nil {
+					return err
+				}
+			}
+		}
 		for _, e := range log[min(position, int64(len(log))):] {
 			if err := stream.Send(&arbev1.TailResponse{Event: &arbev1.TailResponse_Entry{Entry: e}}); err != nil {
 				return err
@@ -1048,13 +1055,6 @@ func (s entries) Tail(ctx context.Context, req *arbev1.TailRequest, stream *conn
 				return err
 			}
 			printed++
-		}
-		for ; typed < len(typists); typed++ {
-			if agent, here := strings.CutPrefix(typists[typed], req.ThreadId+" "); here {
-				if err := stream.Send(&arbev1.TailResponse{Event: &arbev1.TailResponse_Typing{Typing: &arbev1.Typing{AgentId: agent}}}); err != nil {
-					return err
-				}
-			}
 		}
 		select {
 		case <-ctx.Done():
