@@ -151,6 +151,7 @@ func TestFilesAreSentFromTheComposer(t *testing.T) {
 	b.do(keysInto("#starter-text", "begin with this"))
 	b.enter()
 	b.until("the thread with the file", "location.pathname.startsWith('/threads/') && document.querySelector('#log .files li')?.innerText.includes('notes.txt')")
+	b.untilLive() // before that, Enter breaks the line
 	b.write("!cat ~/files/notes-*.txt")
 	b.until("the file in the sandbox", "document.querySelector('.screen')?.innerText.includes('some notes')")
 	b.open(house)

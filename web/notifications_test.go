@@ -219,7 +219,7 @@ func TestAReaderMutesAThread(t *testing.T) {
 	b.open("/threads/loud")
 	b.untilLive()
 	for _, muted := range []string{"true", "false"} {
-		b.do(chromedp.Click(chromedp.CSS("#mute")))
+		b.untilAnother(func() { b.do(chromedp.Click(chromedp.CSS("#mute"))) })
 		b.until("muted is "+muted, "document.querySelector('#mute')?.getAttribute('aria-pressed') === '"+muted+"'")
 	}
 }

@@ -78,6 +78,7 @@ func TestTheRealThing(t *testing.T) {
 		other := b.another()
 		other.open(eval[string](b, "location.pathname"))
 		other.untilLive()
+		b.untilLive() // before that, Enter breaks the line
 		b.write("!cat note; echo still running; sleep 1000")
 		for _, tab := range []*tab{b, other} {
 			tab.until("output of the running command", "[...document.querySelectorAll('.command:has(> .foot.running) .screen')].some(s => s.innerText.includes('still running') && s.innerText.includes('made on Linux'))")

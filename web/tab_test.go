@@ -260,6 +260,16 @@ func (b *tab) untilLive() {
 	b.until("the live connection", "document.documentElement.dataset.live === ''")
 }
 
+// untilAnother does something that opens another page, and waits until that page is live. The page before it may show what
+// changes first, but loses what is typed into it then.
+func (b *tab) untilAnother(do func()) {
+	b.t.Helper()
+	eval[int](b, "window.left = 1")
+	do()
+	b.until("another page", "!window.left")
+	b.untilLive()
+}
+
 // write types into the composer and sends with Enter.
 func (b *tab) write(text string) {
 	b.t.Helper()
