@@ -120,8 +120,8 @@ func TestAnotherMembersAgentIsAnswered(t *testing.T) {
 		const yes, no = ".approval button[value=approve]", ".approval button[value=deny]"
 		tabs[0].do(chromedp.Click(chromedp.CSS(yes)))
 		f.until(t, "that it is approved", func() bool { return fmt.Sprint(f.answered) == "[p1 VERDICT_APPROVE ]" })
-		tabs[1].do(chromedp.Click(chromedp.CSS(no))) // before the answer has reached its page
 		tabs[1].allow("412")                         // the browser reports the refusal
+		tabs[1].do(chromedp.Click(chromedp.CSS(no))) // before the answer has reached its page
 		tabs[1].until("who was first", "document.querySelector('#notice').innerText.startsWith('"+late+"')")
 		f.says("runasks01", f.me.Id, entry.AnsweredID("run.1.0.call0"), entry.PermissionAnswered{ApprovalID: "p1", Epoch: 1, AgentID: bee, Outcome: entry.Approved, AnsweredBy: f.me.Id})
 		for _, b := range tabs {
