@@ -111,8 +111,8 @@ func TestATerminalOnThePage(t *testing.T) {
 		b := b.in(t)
 		for _, width := range []int64{1000, 1440} {
 			call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1})
-			columns := eval[int](b, `(() => { const s = document.querySelector('#tty-screen'), p = document.querySelector('#tty-probe').getBoundingClientRect().width / 10; return Math.floor((s.clientWidth - 16) / p) })()`)
 			b.until("the size", fmt.Sprintf("innerWidth === %d", width))
+			columns := eval[int](b, `(() => { const s = document.querySelector('#tty-screen'), p = document.querySelector('#tty-probe').getBoundingClientRect().width / 10; return Math.floor((s.clientWidth - 16) / p) })()`)
 			b.keys(fmt.Sprintf("until stty size | grep ' %d$'; do sleep .1; done; echo fi''ts %d\r", columns, width))
 			b.shows(fmt.Sprintf("fits %d", width))
 		}
