@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -157,9 +158,10 @@ func newInstallation(t testing.TB) *arbeInstallation {
 			t.Fatal(err)
 		}
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	// The kernel gives nobody else a port below 32,768, so this one is still free when the server listens.
+	var listener net.Listener
+	for listener == nil {
+		listener, _ = net.Listen("tcp", fmt.Sprint("127.0.0.1:", 20_000+rand.IntN(12_000)))
 	}
 	defer func() { _ = listener.Close() }()
 	return &arbeInstallation{t: t, dir: filepath.Join(dir, "data"), addr: listener.Addr().String()}
