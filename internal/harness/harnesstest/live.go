@@ -29,7 +29,7 @@ func shows(t *testing.T, h harness.Harness) {
 			}
 			select {
 			case <-begun:
-			case <-time.After(30 * time.Second):
+			case <-time.After(3 * time.Minute):
 				t.Error("nothing is shown until the answer ends")
 			}
 		}}
@@ -106,7 +106,7 @@ func steers(t *testing.T, h harness.Harness, bash Bash) {
 		if r.Last().Role == "tool" {
 			return modeltest.Reply{Text: "not steered"}
 		}
-		return modeltest.Reply{Calls: []modeltest.Call{bash("echo begun; sleep 1; echo ended")}}
+		return modeltest.Reply{Calls: []modeltest.Call{bash("echo begun; sleep 3; echo ended")}}
 	})
 	if !h.Info().Steer {
 		if h.Read(b.job, "", "begin").Steer("x") != nil {
