@@ -217,7 +217,7 @@ func TestACanaryIsNowhere(t *testing.T) {
 		steps := []modeltest.Call{
 			{Name: "read_file", Arguments: `{"path":"key"}`},
 			{Name: "search_files", Arguments: `{"pattern":".","path":"key"}`},
-			{Name: "run_command", Arguments: `{"command":"cat key; cat key >&2; echo plain >>key; echo appended; sleep 1000","background":true}`},
+			{Name: "run_command", Arguments: `{"command":"cat key; cat key >&2; echo plain >>key; sleep 1000","background":true}`},
 			{Name: "read_command", Arguments: `{"command_id":"COMMAND","wait_seconds":3}`},
 			{Name: "edit_file", Arguments: `{"path":"key","old_text":"plain","new_text":"changed"}`},
 			{Name: "write_file", Arguments: `{"path":"copy","content":` + strconv.Quote(canary) + `}`},
@@ -228,15 +228,11 @@ func TestACanaryIsNowhere(t *testing.T) {
 			{Name: "say", Arguments: `{"thread_id":"` + house.PrimaryThreadId + `","text":` + strconv.Quote(canary) + `}`},
 		}
 		results := map[string]string{} // the results of the last call of each tool
-		again := 0                     // how often the output was read before it was complete
 		models := modeltest.New(t, func(q *modeltest.Request) modeltest.Reply {
 			silent(t, "what a model is asked", string(q.Body))
-			n := q.Seen - again
+			n := q.Seen
 			if n > 0 {
 				results[steps[n-1].Name] = q.Last().Text
-				if steps[n-1].Name == "read_command" && !strings.Contains(q.Last().Text, "appended") {
-					n, again = n-1, again+1
-				}
 			}
 			if n == len(steps) {
 				return modeltest.Reply{Text: "All is done."}
