@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// The package that delays the garbage collector is initialised before the packages that allocate, of which regexp's importers
-// are the first.
+// The package that delays the garbage collector is initialised before packages allocate much. Most of those import regexp.
 func TestTheCollectorIsDelayedBeforePackagesAllocate(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "arbe", "version")

@@ -91,7 +91,8 @@ func unknownName(request protoreflect.MessageDescriptor, said string) string {
 	return notOneOf(f, found[2])
 }
 
-// enumField finds an enum field by its JSON name, in a message or in the messages of its fields. It returns nil if there is none.
+// enumField looks up an enum field by its JSON name, in a message or in the messages of its fields. It returns nil if no field has
+// the name.
 func enumField(of protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
 	if f := of.Fields().ByJSONName(name); f != nil && f.Enum() != nil {
 		return f

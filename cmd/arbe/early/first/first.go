@@ -5,7 +5,7 @@
 // once, which takes a tenth. Many kernels give large pages only where a program asks for them, and Go's runtime does not ask.
 //
 // Go initialises ready packages in the order of their import paths (Go specification, "Package initialization"). This package
-// imports only what the runtime itself needs, so that it comes before almost all others. It must never import anything else.
+// imports only what the runtime itself needs, so it comes before almost all others. It must never import anything else.
 package first
 
 import (
@@ -21,7 +21,7 @@ var Delayed bool
 
 func init() {
 	Ask()
-	if _, decided := syscall.Getenv("GOGC"); !decided {
+	if decided, _ := syscall.Getenv("GOGC"); decided == "" {
 		setGCPercent(percent)
 		Delayed = true
 	}
