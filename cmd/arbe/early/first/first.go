@@ -28,7 +28,7 @@ func init() {
 }
 
 // setGCPercent is what debug.SetGCPercent calls. Package runtime/debug is initialised after so many others that the first
-// collection has begun by then. Bodies of linked functions need an assembly file in their package: first.s.
+// collection has begun by then. A function without a body needs an assembly file in its package: first.s.
 //
 //go:linkname setGCPercent runtime/debug.setGCPercent
 func setGCPercent(percent int32) int32
