@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,12 +14,14 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/export"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/wait"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// beginTime limits how long a reader waits until a bot begins on a message that is not older than justNow.
-const beginTime, justNow = 5 * time.Second, 10 * time.Second
+// decideTime limits how long a reader waits for the decision which bots answer a message. It does not wait for a bot that
+// begins later than soon.
+const decideTime, soon = 30 * time.Second, 10 * time.Second
 
 func threadEntriesRead(a *app) *cobra.Command {
 	var tail int
@@ -71,8 +74,10 @@ type reading struct {
 	working map[string]string
 	// ended holds finished turns, which may still get notes.
 	ended map[string]bool
-	// said is the time of the last message that no bot has begun on. It is zero without such a message.
-	said time.Time
+	// at is the position of the last entry that was read.
+	at int64
+	// said is the position of the last message that no bot has begun on. It is 0 without such a message.
+	said int64
 	// spoke is the id of that message.
 	spoke string
 	// ran holds the commands whose results were printed.
@@ -99,46 +104,74 @@ func (r *reading) read(ctx context.Context, last int) error {
 	}
 	ctx, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	var idle *time.Timer
-	caughtUp := false
+	stop, caughtUp := func() {}, false
+	defer func() { stop() }()
 	for event, err := range r.app.follow(ctx, r.client, r.thread, after) {
+		if err == nil {
+			err = r.event(ctx, event)
+		}
+		caughtUp = caughtUp || event.GetCaughtUp() != nil
+		runs := false
+		if err == nil && caughtUp && !r.follow {
+			stop()
+			runs, err = r.run.goesOn(ctx, r.client, r.thread)
+		}
 		switch {
 		case context.Cause(ctx) == errNobodyWorks:
 			return r.end()
 		case err != nil:
 			return err
-		case event.GetEntry() != nil:
-			err = r.take(ctx, event.GetEntry())
-		case isBoot(event.GetDelta()):
-			r.app.sayBoot(event.GetDelta().GetData())
-		case event.GetDelta() != nil:
-			err = r.write(ctx, event.GetDelta())
-		case event.GetCaughtUp() != nil:
-			caughtUp = true
-		}
-		if err != nil {
-			return err
-		}
-		if !caughtUp || r.follow {
-			continue
-		}
-		if idle != nil {
-			idle.Stop()
-		}
-		runs, err := r.run.goesOn(ctx, r.client, r.thread)
-		switch {
-		case context.Cause(ctx) == errNobodyWorks:
-			return r.end()
-		case err != nil:
-			return err
-		case runs || len(r.working) > 0:
-		case time.Since(r.said) < justNow:
-			idle = time.AfterFunc(beginTime, func() { leave(errNobodyWorks) })
+		case !caughtUp || r.follow || runs || len(r.working) > 0:
+		case r.said > 0:
+			stop = r.whenUnanswered(ctx, func() { leave(errNobodyWorks) })
 		default:
 			return r.end()
 		}
 	}
 	return nil
+}
+
+// event prints what a tail delivers.
+func (r *reading) event(ctx context.Context, event *arbev1.TailResponse) error {
+	switch {
+	case event.GetEntry() != nil:
+		return r.take(ctx, event.GetEntry())
+	case isBoot(event.GetDelta()):
+		r.app.sayBoot(event.GetDelta().GetData())
+	case event.GetDelta() != nil:
+		return r.write(ctx, event.GetDelta())
+	}
+	return nil
+}
+
+// whenUnanswered calls leave once no bot is about to begin on the last message. If the log then has an entry that was not
+// read yet, it does not: that entry's reader decides. After stop it does nothing.
+func (r *reading) whenUnanswered(ctx context.Context, leave func()) (stop func()) {
+	said, spoke, at := r.said, r.spoke, r.at
+	ctx, stop = context.WithTimeout(ctx, decideTime)
+	go func() {
+		for pause := 20 * time.Millisecond; r.awaitsBot(ctx, said, spoke); pause = min(2*pause, time.Second) {
+			wait.For(ctx, pause)
+		}
+		// The decisions were read before the log, so their results are in it.
+		page, err := r.client.Entries.List(ctx, &arbev1.ListRequest{ThreadId: r.thread, After: at, Limit: 1})
+		read := err == nil && len(page.GetEntries()) == 0
+		if read || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			leave()
+		}
+	}()
+	return stop
+}
+
+// awaitsBot reports whether a bot may soon begin on the message at a position. An error of the server counts as yes.
+func (r *reading) awaitsBot(ctx context.Context, said int64, id string) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	decisions, err := r.client.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: r.thread, Decisions: true})
+	return err != nil || decisions.GetDecided() < said || slices.ContainsFunc(decisions.GetWaiting(), func(b *arbev1.WaitingBot) bool {
+		return slices.Contains(b.GetEntryIds(), id) && time.Until(b.GetUntil().AsTime()) < soon
+	})
 }
 
 func (r *reading) end() error {
@@ -185,15 +218,16 @@ func (r *reading) past(ctx context.Context, after int64) (int64, error) {
 // take prints an entry, and tracks which bots are working.
 func (r *reading) take(ctx context.Context, e *arbev1.Entry) error {
 	payload, _ := export.Decode(e)
+	r.at = e.GetSeq()
 	r.follows(e)
 	if r.run.follows(e) {
-		r.said = time.Time{} // the messages so far began the run, or wait for people
+		r.said = 0 // the messages so far began the run, or wait for people
 	}
 	if _, forked := payload.(entry.Forked); forked {
 		// Messages, turns and runs from before the fork continue only in the source, so their ends never arrive here.
 		clear(r.working)
 		r.run.forked()
-		r.said = time.Time{}
+		r.said = 0
 	}
 	if r.app.json || r.app.quiet {
 		return r.entry(ctx, e)
@@ -219,9 +253,9 @@ func (r *reading) follows(e *arbev1.Entry) {
 	switch {
 	case !ofChat:
 	case chat.Stage == entry.Opens && !ofTurn:
-		r.said, r.spoke = e.GetTs().AsTime(), chat.ID
+		r.said, r.spoke = e.GetSeq(), chat.ID
 	case chat.ID == r.spoke:
-		r.said = time.Time{}
+		r.said = 0
 	}
 }
 
