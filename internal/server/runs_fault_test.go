@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -111,17 +112,22 @@ func (c *counters) count(t *testing.T, sandbox string) *counting {
 	return r
 }
 
-// find finds the runner.
+// find finds the runner. For a moment there may be two processes with its command line: a child that has not yet begun its
+// program, or the runner of the run before, which is ending.
 func (r *counting) find() {
 	r.t.Helper()
-	r.runner = 0
-	for _, pid := range r.processes() {
-		if line := commandLine(pid); len(line) == 2 && strings.Contains(line[0], "/.arbe/runner-") {
-			r.runner = pid
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		all := r.processes()
+		runners := slices.DeleteFunc(slices.Clone(all), func(pid int) bool {
+			line := commandLine(pid)
+			return len(line) != 2 || !strings.Contains(line[0], "/.arbe/runner-")
+		})
+		if len(runners) == 1 {
+			r.runner = runners[0]
+			return
+		} else if time.Now().After(deadline) {
+			r.t.Fatalf("the runners are %v among %v", runners, all)
 		}
-	}
-	if r.runner == 0 {
-		r.t.Fatalf("the runner is not found among %v", r.processes())
 	}
 }
 

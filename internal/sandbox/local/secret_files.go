@@ -13,6 +13,7 @@ type secretFiles struct {
 	mu sync.Mutex // also for closing the container's root
 	// held counts the commands that receive a file, by its name.
 	held map[string]int
-	// unknown counts the running commands of earlier servers, which may receive any file.
+	// unknown counts the running commands of earlier servers, which may receive any file. It has one more when the container is
+	// left to the next server.
 	unknown int
 }

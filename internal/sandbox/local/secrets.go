@@ -128,6 +128,14 @@ func (c *container) inheritSecrets(run *supervised) {
 	run.inherited = true
 }
 
+// keepSecrets leaves the files to the next server. It comes before the connections to the commands are closed, because this
+// server would then take them for ended.
+func (c *container) keepSecrets() {
+	c.secrets.mu.Lock()
+	defer c.secrets.mu.Unlock()
+	c.secrets.unknown++
+}
+
 // sweepSecrets removes the files that no command receives. The caller holds c.secrets.mu.
 func (c *container) sweepSecrets(dir *os.File) {
 	names, _ := dir.Readdirnames(-1)

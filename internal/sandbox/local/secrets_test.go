@@ -30,14 +30,16 @@ func TestAFileOfASecretOutlivesItsServerOnlyWithItsCommand(t *testing.T) {
 	dir := t.TempDir()
 	d := newDriver(t, local.Config{Dir: dir, Grace: time.Minute})
 	ref := create(t, d, sandbox.Spec{ID: word("secret-files")})
-	err := d.Launch(t.Context(), ref, "one", sandbox.Command{
-		Argv:    []string{"sh", "-c", "touch begun; until test -e end; do sleep 0.05; done; cat " + sandbox.SecretFolder + "/key"},
-		Secrets: map[string]string{"key": "the value of the key"},
-	})
-	if err != nil {
-		t.Fatal(fault.From(err).Detail())
+	launched := []string{"one", "two", "three", "four", "five", "six"} // several, because a stopping server drops them one by one
+	for _, id := range launched {
+		err := d.Launch(t.Context(), ref, id, sandbox.Command{
+			Argv:    []string{"sh", "-c", "until test -e end; do sleep 0.05; done; cat " + sandbox.SecretFolder + "/" + id},
+			Secrets: map[string]string{id: "the value of " + id},
+		})
+		if err != nil {
+			t.Fatal(fault.From(err).Detail())
+		}
 	}
-	sh(t, d, ref, "until test -e begun; do sleep 0.05; done")
 	for range 2 { // twice: a driver that inherited the command must also leave its file to the next one
 		closeDriver(t, d)
 		d = newDriver(t, local.Config{Dir: dir, Grace: time.Minute})
@@ -46,10 +48,12 @@ func TestAFileOfASecretOutlivesItsServerOnlyWithItsCommand(t *testing.T) {
 		}
 	}
 	sh(t, d, ref, "touch end")
-	said := ""
-	err = d.Follow(t.Context(), ref, "one", 0, func(r sandbox.Record) error { said += string(r.Data); return nil })
-	if err != nil || said != "the value of the key" {
-		t.Errorf("the command read %q, %v", said, err)
+	for _, id := range launched {
+		said := ""
+		err := d.Follow(t.Context(), ref, id, 0, func(r sandbox.Record) error { said += string(r.Data); return nil })
+		if err != nil || said != "the value of "+id {
+			t.Errorf("the command %s read %q, %v", id, said, err)
+		}
 	}
 	awaitSecrets(t, d, ref, "")
 	halt(t, d)

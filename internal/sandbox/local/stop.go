@@ -34,6 +34,7 @@ func (b *box) release(leave bool) (id string, released bool) {
 		return "", false
 	}
 	b.running = nil
+	c.keepSecrets()
 	c.commands.abandon()
 	c.let()
 	return c.id, true
