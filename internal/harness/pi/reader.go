@@ -23,7 +23,7 @@ type reader struct {
 	settled bool
 	// failed is a reason for failure other than an answer's.
 	failed string
-	// held is an empty answer that failed. It becomes a message only if pi does not ask again.
+	// held is an answer that failed. It becomes a message only if pi does not ask again.
 	held *entry.PiAssistant
 	// calls holds the ids of the calls in the current answer, by block.
 	calls map[int]string
@@ -182,11 +182,15 @@ func (r *reader) answer(text json.RawMessage) []harness.Event {
 		a.Usage.Cost = nil // pi has no prices for models that it does not know
 	}
 	r.tally.Add(a)
-	if r.held = nil; a.StopReason == entry.PiError && len(a.Content) == 0 {
-		r.held = &a
-		return nil
+	var events []harness.Event
+	if r.held != nil && len(r.held.Content) > 0 {
+		events = append(events, harness.Event{Message: *r.held})
 	}
-	return []harness.Event{{Message: a}}
+	if r.held = nil; a.StopReason == entry.PiError {
+		r.held = &a
+		return events
+	}
+	return append(events, harness.Event{Message: a})
 }
 
 // chunkKinds maps pi's names for chunks to kinds.
@@ -251,4 +255,10 @@ func (r *reader) Answer(harness.Ask, harness.Answer) []byte { return nil }
 func (r *reader) Interrupt() ([]byte, syscall.Signal) { return command("abort", ""), 0 }
 
 // Decide judges by the last answer, because pi's exit status says nothing in RPC mode.
-func (r *reader) Decide(exit harness.Exit) harness.Outcome { return r.tally.Decide(r.failed, exit) }
+func (r *reader) Decide(exit harness.Exit) harness.Outcome {
+	o := r.tally.Decide(r.failed, exit)
+	if r.held != nil { // pi ended while it was about to ask again
+		o = o.Cut(*r.held)
+	}
+	return o
+}
