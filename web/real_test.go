@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,6 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/httpd/httpdtest"
 	"github.com/arbe-dev/arbe/internal/server"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -158,13 +157,7 @@ func newInstallation(t testing.TB) *arbeInstallation {
 			t.Fatal(err)
 		}
 	}
-	// The kernel gives nobody else a port below 32,768, so this one is still free when the server listens.
-	var listener net.Listener
-	for listener == nil {
-		listener, _ = net.Listen("tcp", fmt.Sprint("127.0.0.1:", 20_000+rand.IntN(12_000)))
-	}
-	defer func() { _ = listener.Close() }()
-	return &arbeInstallation{t: t, dir: filepath.Join(dir, "data"), addr: listener.Addr().String()}
+	return &arbeInstallation{t: t, dir: filepath.Join(dir, "data"), addr: httpdtest.Address(t, "127.0.0.1")}
 }
 
 // start runs the server until it serves.

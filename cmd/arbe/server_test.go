@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/httpd/httpdtest"
 )
 
 // upServer is an arbe up in its own process, with its own data directory and port.
@@ -64,14 +64,7 @@ func startBeside(t testing.TB, of *upServer, settings ...string) *upServer {
 // newServer returns a server that has not started, and stops it with the test.
 func newServer(t testing.TB, verb, ip string, settings []string) *upServer {
 	t.Helper()
-	free, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &upServer{verb: verb, dataDir: filepath.Join(t.TempDir(), "data"), addr: free.Addr().String(), settings: settings}
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s := &upServer{verb: verb, dataDir: filepath.Join(t.TempDir(), "data"), addr: httpdtest.Address(t, ip), settings: settings}
 	t.Cleanup(func() {
 		if s.cmd == nil {
 			return

@@ -27,6 +27,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/httpd/httpdtest"
 	"github.com/arbe-dev/arbe/internal/server"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -155,12 +156,7 @@ func TestProxiesPassStreamsOnAtOnce(t *testing.T) {
 func startProxy(t *testing.T, command func(t *testing.T, dir, addr, upstream string) *exec.Cmd, upstream string) *frontProxy {
 	t.Helper()
 	dir := t.TempDir()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := free.Addr().String()
-	free.Close()
+	addr := httpdtest.Address(t, "127.0.0.1")
 	roots := certificate(t, dir)
 	cmd := command(t, dir, addr, upstream)
 	var said bytes.Buffer

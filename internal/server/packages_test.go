@@ -36,6 +36,7 @@ var below = map[string]string{
 	"internal/door/…":                     "proto, proto/arbe, fault",
 	"internal/gitdoor/gitdoortest":        "",
 	"internal/harness/…":                  "harness, entry",
+	"internal/httpd/httpdtest":            "",
 	"internal/harness/all":                "harness, harness/acp, harness/claude, harness/codex, harness/pi",
 	"internal/harness/harnesstest":        "harness, entry, model/modeltest",
 	"internal/model/…":                    "model",
