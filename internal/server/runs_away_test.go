@@ -33,7 +33,7 @@ func together(t *testing.T, name string, one func(t *testing.T, agent string)) {
 // agentKilled kills the agent itself. The run fails with this cause, what the agent started ends, and the tree is saved.
 func (a *agents) agentKilled(t *testing.T, agent string) {
 	w := a.waits(t, "agent", agent)
-	dies(t, slices.Min(w.run.agents())) // commands that leave their group become children of the runner later
+	dies(t, w.run.agent())
 	run := w.ended(t, w.thread, w.epoch, "running", "says: I wait for agent.", "result: is not known.]", "reports: failed", "fails", "failed")
 	if !strings.Contains(run.Error, "signal 9") || run.FailurePhase != arbev1.FailurePhase_FAILURE_PHASE_EXECUTION {
 		t.Errorf("the cause is %q in phase %q", run.Error, run.FailurePhase)
@@ -202,7 +202,7 @@ func (a *agents) hung(t *testing.T) {
 	}
 	r := &counting{t: t, thread: a.hanging["claude"]}
 	r.find()
-	if err := syscall.Kill(slices.Min(r.agents()), syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(r.agent(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -159,16 +159,15 @@ func stat(pid int, name string) string {
 	return ""
 }
 
-// agent returns the process of the counter.
+// agent returns the process of the agent, which is the oldest child of the runner. Commands that leave their group become
+// children of the runner later.
 func (r *counting) agent() int {
 	r.t.Helper()
-	for _, pid := range r.processes() {
-		if stat(pid, "PPid") == strconv.Itoa(r.runner) {
-			return pid
-		}
+	children := r.agents()
+	if len(children) == 0 {
+		r.t.Fatal("the agent is not found")
 	}
-	r.t.Fatal("the agent is not found")
-	return 0
+	return slices.Min(children)
 }
 
 // first returns the first process of the run's sandbox. When it ends, all others end.
@@ -415,7 +414,7 @@ func TestNoRunIsLostWhateverDies(t *testing.T) {
 	})
 }
 
-// agents returns the processes of the run other than its runner.
+// agents returns the children of the runner.
 func (r *counting) agents() (list []int) {
 	for _, pid := range r.processes() {
 		if stat(pid, "PPid") == strconv.Itoa(r.runner) {
