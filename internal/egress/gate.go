@@ -26,12 +26,15 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/outbound"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 const (
 	// maxConnections is how many connections of a sandbox are forwarded at once. Each takes two descriptors of the
 	// server.
 	maxConnections = 256
+	// acceptPause is how long the gate waits after it could not accept a connection, such as for want of descriptors.
+	acceptPause = 50 * time.Millisecond
 	// defaultHelloTime is the default of [Config].HelloTime.
 	defaultHelloTime = 10 * time.Second
 )
@@ -203,6 +206,7 @@ func (g *Gate) accept(l net.Listener, handle func(*passage)) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
+			wait.For(g.done, acceptPause)
 			continue
 		}
 		p := &passage{Conn: conn}

@@ -68,7 +68,7 @@ func (c *Client) Forward(ctx context.Context, endpoint Endpoint, f Forward) (*Fo
 		defer to.release()
 		failure := w.failure(ctx, f.Model, err)
 		c.observe(ctx, e, to.began, Usage{}, 0, failure)
-		if stopped := ctx.Err(); stopped != nil && !errors.Is(context.Cause(ctx), errIdle) {
+		if stopped := ctx.Err(); stopped != nil && !ended(ctx) {
 			return nil, fmt.Errorf("calling %s: %w", e.Name, stopped)
 		}
 		return nil, failure
@@ -157,7 +157,7 @@ func (f *Forwarded) copy(to io.Writer, flush func() error) error {
 		case err == nil:
 			continue
 		}
-		if stopped := f.ctx.Err(); stopped != nil && !errors.Is(context.Cause(f.ctx), errIdle) && !errors.Is(context.Cause(f.ctx), errSlow) {
+		if stopped := f.ctx.Err(); stopped != nil && !ended(f.ctx) {
 			return fmt.Errorf("calling %s: %w", f.endpoint.Name, stopped)
 		}
 		return f.wire.failure(f.ctx, f.call.Model, err)

@@ -193,7 +193,7 @@ func (c *Client) request(ctx context.Context, e Endpoint, method, at string, bod
 			return newError(Unreadable, e, "", "it sends no list of models", err)
 		}
 	}
-	if stopped := ctx.Err(); stopped != nil && !errors.Is(context.Cause(ctx), errIdle) {
+	if stopped := ctx.Err(); stopped != nil && !ended(ctx) {
 		return fmt.Errorf("calling %s: %w", e.Name, stopped)
 	}
 	failed := w.failure(ctx, "", err)

@@ -15,12 +15,18 @@ func called(ctx context.Context, e Endpoint, model string) context.Context {
 	return ctx
 }
 
+// ended reports whether this client ended the call, because the provider was silent or slow.
+func ended(ctx context.Context) bool {
+	cause := context.Cause(ctx)
+	return errors.Is(cause, errIdle) || errors.Is(cause, errSlow)
+}
+
 // observe reports a call that began at began and ended with err, and ends its span. ctx is the one of [called].
 func (c *Client) observe(ctx context.Context, e Endpoint, began time.Time, used Usage, cost Money, err error) {
 	call := Call{Provider: e.Provider, Outcome: "ok", Took: time.Since(began), Usage: used, Cost: cost}
 	switch failed, isModel := errors.AsType[*Error](err); {
 	case err == nil:
-	case isModel && ctx.Err() == nil:
+	case isModel && (ctx.Err() == nil || ended(ctx)):
 		call.Outcome = string(failed.Kind)
 	default:
 		call.Outcome = "stopped"

@@ -39,6 +39,9 @@ const (
 	// maxSource limits the bytes of an image that is decoded, maxArea its pixels, and maxDecoded about how many bytes decoding
 	// may take.
 	maxSource, maxArea, maxDecoded = 20 << 20, 50_000_000, 160 << 20
+	// maxSide limits the width and the height, because scaling takes memory for each column and each row, however few
+	// pixels they have. It is that of JPEG and GIF.
+	maxSide = 65_535
 	// maxScans limits the parts of a JPEG, each of which may cost as much work as the whole image. Programs write up to 12.
 	maxScans = 100
 	// atOnce is how many images are decoded at the same time, because each takes memory.
@@ -150,7 +153,7 @@ func look(head []byte) (s source, err error) {
 	if s.orientation >= 5 {
 		s.Width, s.Height = s.Height, s.Width
 	}
-	if c.Width > maxArea || c.Height > maxArea || c.Width*c.Height > maxArea || int64(c.Width*c.Height)*bytesPerPixel(c.ColorModel)*times > maxDecoded {
+	if c.Width > maxSide || c.Height > maxSide || c.Width*c.Height > maxArea || int64(c.Width*c.Height)*bytesPerPixel(c.ColorModel)*times > maxDecoded {
 		return s, ErrHuge
 	}
 	return s, nil

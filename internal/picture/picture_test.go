@@ -234,6 +234,8 @@ func TestHostileImagesAreRefused(t *testing.T) {
 	}{
 		"a PNG that claims 65,000 × 65,000 pixels": {claiming(t, 65_000, 65_000), picture.ErrHuge},
 		"a PNG that claims 2^31-1 pixels a side":   {claiming(t, 1<<31-1, 1<<31-1), picture.ErrDamaged},
+		"a PNG of one line of 50,000,000 pixels":   {claiming(t, 50_000_000, 1), picture.ErrHuge},
+		"a PNG of one column of 50,000,000 pixels": {claiming(t, 1, 50_000_000), picture.ErrHuge},
 		"a PNG without pixels":                     {claiming(t, 0, 10), picture.ErrDamaged},
 		"a PNG that is cut":                        {whole[:len(whole)/2], picture.ErrDamaged},
 		"a PNG that claims more than it has":       {claiming(t, 3000, 3000), picture.ErrDamaged},
