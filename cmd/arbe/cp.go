@@ -2,7 +2,6 @@ package main
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -115,14 +114,13 @@ func (a *app) copyFrom(ctx context.Context, c *arbe.Client, from remotePath, to 
 	}
 	defer root.Close()
 	archive, w := io.Pipe()
-	var said bytes.Buffer
 	unpacked := make(chan error, 1)
 	go func() {
 		err := (&unpacking{root: root, from: base, to: name, skipped: func(what string) { a.say("arbe: left out: %s", entry.Printable(what)) }}).run(archive)
 		archive.CloseWithError(err) // otherwise the rest, which is padding, waits for a reader
 		unpacked <- err
 	}()
-	err = a.runFor(ctx, c, from.thread, []string{"/bin/sh", "-c", send, "send", from.path}, arbe.WithOutput(w, &said), arbe.Unlogged())
+	err = a.runFor(ctx, c, from.thread, []string{"/bin/sh", "-c", send, "send", from.path}, arbe.WithOutput(w, nil), arbe.Unlogged())
 	w.CloseWithError(err) // a nil error means the end
 	failed := <-unpacked
 	if _, unwritten := errors.AsType[*arbe.WriteError](err); unwritten && failed != nil {
@@ -165,7 +163,7 @@ func (u *unpacking) entry(h *tar.Header, content io.Reader) error {
 		rest, found = name, filepath.IsLocal(name)
 	}
 	at := path.Join(filepath.ToSlash(u.to), rest)
-	if !found || !filepath.IsLocal(filepath.FromSlash(at)) {
+	if !found || !filepath.IsLocal(filepath.FromSlash(at)) || u.throughLink(at) {
 		u.skipped(h.Name)
 		return nil
 	}
@@ -180,15 +178,15 @@ func (u *unpacking) entry(h *tar.Header, content io.Reader) error {
 		return u.file(at, mode, content)
 	case tar.TypeSymlink:
 		// A link must stay inside the copy, so that it does not lead later users of the copy elsewhere either.
-		target := path.Join(path.Dir(at), h.Linkname)
-		if path.IsAbs(h.Linkname) || u.to != "." && target != u.to && !strings.HasPrefix(target, u.to+"/") || !filepath.IsLocal(target) {
+		if !u.staysInside(at, h.Linkname) {
 			u.skipped(h.Name + " -> " + h.Linkname)
 			return nil
 		}
 		_ = u.root.Remove(at) // it may not exist
 		return u.root.Symlink(h.Linkname, at)
 	case tar.TypeLink:
-		source, err := u.root.Open(path.Join(filepath.ToSlash(u.to), strings.TrimPrefix(strings.TrimPrefix(path.Clean(h.Linkname), u.from), "/")))
+		from := path.Join(filepath.ToSlash(u.to), strings.TrimPrefix(strings.TrimPrefix(path.Clean(h.Linkname), u.from), "/"))
+		source, err := u.written(from)
 		if err != nil {
 			u.skipped(h.Name)
 			return nil
@@ -198,6 +196,48 @@ func (u *unpacking) entry(h *tar.Header, content io.Reader) error {
 	}
 	u.skipped(h.Name)
 	return nil
+}
+
+// holds reports whether a path is one of the copy.
+func (u *unpacking) holds(at string) bool {
+	to := filepath.ToSlash(u.to)
+	return filepath.IsLocal(filepath.FromSlash(at)) && (to == "." || at == to || strings.HasPrefix(at, to+"/"))
+}
+
+// throughLink reports whether a directory on the way to a path of the copy is a link. What is written there would be
+// somewhere else.
+func (u *unpacking) throughLink(at string) bool {
+	for dir := path.Dir(at); dir != "." && dir != filepath.ToSlash(u.to); dir = path.Dir(dir) {
+		if info, err := u.root.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// staysInside reports whether a link at a path leads to a path of the copy. It may not go up after a name, because the name
+// may be that of another link, and ".." is then not the directory that it seems to be.
+func (u *unpacking) staysInside(at, target string) bool {
+	named := false
+	for part := range strings.SplitSeq(target, "/") {
+		if part == ".." && named {
+			return false
+		}
+		named = named || part != ".." && part != "." && part != ""
+	}
+	return !path.IsAbs(target) && u.holds(path.Join(path.Dir(at), target))
+}
+
+// written opens a file that was written before.
+func (u *unpacking) written(at string) (*os.File, error) {
+	info, err := u.root.Lstat(at)
+	if err != nil {
+		return nil, err
+	}
+	if !u.holds(at) || u.throughLink(at) || !info.Mode().IsRegular() {
+		return nil, fs.ErrInvalid
+	}
+	return u.root.Open(at)
 }
 
 // file replaces anything at a path by a file, so that it writes neither through a link nor into a pipe.

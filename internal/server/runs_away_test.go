@@ -63,7 +63,12 @@ func (a *agents) serverKilled(t, whole *testing.T) {
 	if err := a.server.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
+	began, away := time.Now(), true
+	defer func() {
+		if away { // the test has failed; the next ones need a server
+			a.restart(whole)
+		}
+	}()
 	for _, w := range all {
 		w.goes()
 	}
@@ -74,6 +79,7 @@ func (a *agents) serverKilled(t, whole *testing.T) {
 		time.Sleep(time.Until(began.Add(time.Minute))) // the fault is an absence of a minute
 	}
 	a.restart(whole)
+	away = false
 	t.Logf("the server was away for %s", time.Since(began))
 	for _, w := range all {
 		run := w.ended(t, w.thread, w.epoch, "running", "says: I wait for server.", "result: it went on", "says: The file says so.", "reports: completed", "completed")
