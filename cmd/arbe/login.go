@@ -131,6 +131,9 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 	}
 	// Make no call between using a link and saving the profile. The link works once, so the failure of such a call would lose
 	// the session.
+	if now, err := a.profiles(); err == nil { // a login takes minutes; another one may have ended meanwhile
+		saved = now
+	}
 	saved.All[profileName] = profile{Host: host, Token: in.token}
 	saved.Current = profileName
 	if err := saved.save(); err != nil {

@@ -120,13 +120,26 @@ func TestALoginWithACodeWaitsForItsAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			mux := http.NewServeMux()
-			mux.Handle(arbev1connect.NewAgentServiceHandler(&codesOnly{answers: c.answers}))
-			server := httptest.NewServer(mux)
-			defer server.Close()
 			env := map[string]string{"ARBE_CONFIG_DIR": t.TempDir(), "ARBE_DATA_DIR": t.TempDir()}
 			var said strings.Builder
 			a := &app{in: strings.NewReader(""), out: &strings.Builder{}, err: &said, getenv: func(name string) string { return env[name] }}
+			// Meanwhile another login ends.
+			first := c.answers[0]
+			answers := append([]answer{func() (*arbev1.PollDeviceLoginResponse, error) {
+				others, err := a.profiles()
+				if err == nil {
+					others.All["ada"] = profile{Host: "https://other.example", Token: "another session"}
+					err = others.save()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				return first()
+			}}, c.answers[1:]...)
+			mux := http.NewServeMux()
+			mux.Handle(arbev1connect.NewAgentServiceHandler(&codesOnly{answers: answers}))
+			server := httptest.NewServer(mux)
+			defer server.Close()
 			if code := a.run(t.Context(), []string{"login", server.URL, "--profile", "grace"}); code != c.code || !strings.Contains(said.String(), c.says) {
 				t.Errorf("it exits with %d, want %d, and says %q, want %q", code, c.code, said.String(), c.says)
 			}
@@ -136,6 +149,9 @@ func TestALoginWithACodeWaitsForItsAnswer(t *testing.T) {
 			}
 			if got := saved.All["grace"].Token; got != c.session {
 				t.Errorf("the profile has %q, want %q", got, c.session)
+			}
+			if got := saved.All["ada"].Token; got != "another session" {
+				t.Errorf("the profile of the other login has %q", got)
 			}
 		})
 	}

@@ -62,7 +62,7 @@ func (a *app) withTerminal(ctx context.Context, keep bool, thread, command strin
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)
 	defer signal.Stop(resized)
-	sizes := make(chan *arbev1.TerminalSize)
+	sizes := make(chan *arbev1.TerminalSize, 1)
 	go func() {
 		for {
 			select {
@@ -72,9 +72,10 @@ func (a *app) withTerminal(ctx context.Context, keep bool, thread, command strin
 				leave(errLeftTerminal)
 			case <-resized:
 				select {
-				case sizes <- sizeOf(fd):
-				case <-ctx.Done():
+				case <-sizes: // an older size that was not sent
+				default:
 				}
+				sizes <- sizeOf(fd) // there is room: only this goroutine sends
 			case <-ctx.Done():
 				return
 			}

@@ -13,7 +13,8 @@ const mostTyped = 64 << 10
 // typeKeys sends the typed keys and the terminal's sizes until ctx or the command ends.
 func (r *run) typeKeys(ctx context.Context) {
 	t := r.terminal
-	keys := make(chan []byte)
+	// In is read while a call waits for the server, because In may tell the caller to leave.
+	keys := make(chan []byte, 256)
 	go func() {
 		for {
 			typed := make([]byte, 4096)

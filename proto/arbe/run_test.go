@@ -94,3 +94,46 @@ func TestRunCancelsTheCommandWhenAWriterFails(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// A deafCommand is an endless command that takes no keys.
+type deafCommand struct{ endlessCommand }
+
+func (c *deafCommand) WriteInput(ctx context.Context, _ *arbev1.WriteInputRequest) (*arbev1.WriteInputResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// The keys of a terminal may tell its owner to leave, also while the server takes none.
+func TestATerminalIsReadWhileTheServerTakesNoKeys(t *testing.T) {
+	t.Parallel()
+	client := serve(t, &scriptedServer{threads: &deafCommand{endlessCommand{cancelled: make(chan struct{})}}})
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	keys := []string{"l", "s", "\r", "~", "."}
+	in := readerFunc(func(p []byte) (int, error) {
+		if len(keys) == 0 {
+			leave()
+			return 0, io.EOF
+		}
+		n := copy(p, keys[0])
+		keys = keys[1:]
+		return n, nil
+	})
+	returned := make(chan error, 1)
+	go func() {
+		_, err := client.Run(ctx, &arbev1.RunCommandRequest{ThreadId: "thread"}, arbe.WithTerminal(arbe.Terminal{In: in, Out: io.Discard}))
+		returned <- err
+	}()
+	select {
+	case err := <-returned:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the error is %v, want %v", err, context.Canceled)
+		}
+	case <-time.After(patience):
+		t.Error("it does not read what was typed")
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
