@@ -20,6 +20,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/runner"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 const (
@@ -32,6 +33,8 @@ const (
 	// followFor is how long a server follows a run before it hands the job over, because no job may run for longer
 	// than a day.
 	followFor = 12 * time.Hour
+	// askAgain is the pause after a driver or the database did not answer a server that follows a run.
+	askAgain = 2 * time.Second
 	// overdue is how much longer than its limit a run may take to save the tree and report.
 	overdue = 5 * time.Minute
 	// lastLines is the size of the kept end of a runner's output, in bytes.
@@ -120,6 +123,12 @@ func (l *launch) launchIn(ctx context.Context, h sandbox.Handle, agent Agent) er
 	if err != nil {
 		return err
 	}
+	if err := ctx.Err(); err != nil {
+		return err // the next server prepares it again
+	}
+	// The next server only follows a run that was claimed.
+	ctx, stop := l.config.Jobs.Finishing(ctx)
+	defer stop()
 	if err := l.claim(ctx, h); err != nil {
 		return err
 	}
@@ -143,6 +152,10 @@ func (l *launch) claim(ctx context.Context, h sandbox.Handle) error {
 	}
 	return db.Persist(ctx, func() error {
 		return l.inThread(ctx, l.scope.House, l.thread.ID, func(tx pgx.Tx, th thread.Thread) (err error) {
+			if th.Run.Epoch == l.job.Args.Epoch && th.Status == thread.Running {
+				l.thread = th // an earlier attempt was committed, although its answer was lost
+				return nil
+			}
 			if th.Run.Epoch >= l.job.Args.Epoch {
 				return errOver
 			}
@@ -190,7 +203,11 @@ func (l *launch) collectID() string { return l.id() + "-collect" }
 // follow waits until the runner has ended. It returns nil if the run has been ended by then, and otherwise a
 // [*goneError] that describes the runner's end.
 func (l *launch) follow(ctx context.Context) error {
-	h, err := l.config.Boxes.Handle(ctx, l.scope, l.note.Sandbox)
+	var h sandbox.Handle
+	err := l.patiently(ctx, func() (err error) {
+		h, err = l.config.Boxes.Handle(ctx, l.scope, l.note.Sandbox)
+		return err
+	})
 	if fault.CodeOf(err) == fault.NotFound {
 		return &goneError{"its sandbox is gone", ""}
 	} else if err != nil {
@@ -203,7 +220,11 @@ func (l *launch) follow(ctx context.Context) error {
 	left := time.Until(l.thread.Run.StartedAt.Add(l.most() + overdue))
 	bounded, cancel := context.WithTimeout(ctx, min(followFor, max(left, 0)))
 	defer cancel()
-	exit, err := l.output(bounded, h, launcher)
+	var exit sandbox.Record
+	err = l.patiently(bounded, func() (err error) {
+		exit, err = l.output(bounded, h, launcher)
+		return err
+	})
 	switch {
 	case err != nil && fault.CodeOf(err) == fault.NotFound:
 		return &goneError{"its sandbox does not know its runner", ""}
@@ -220,8 +241,26 @@ func (l *launch) follow(ctx context.Context) error {
 	return l.gone(exit)
 }
 
+// patiently calls f again while the sandbox's driver or the database does not answer, until ctx ends. The run goes on
+// meanwhile. If it ends, the error is errOver.
+func (l *launch) patiently(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if fault.CodeOf(err) != fault.Unavailable {
+			return err
+		}
+		if !wait.For(ctx, askAgain) {
+			return ctx.Err()
+		}
+		if over := l.find(ctx); errors.Is(over, errOver) {
+			return over
+		}
+	}
+}
+
 // output reads the runner's output until it ends, and keeps the last of it.
 func (l *launch) output(ctx context.Context, h sandbox.Handle, launcher sandbox.Launcher) (exit sandbox.Record, err error) {
+	l.tail = nil
 	err = launcher.Follow(ctx, h.Ref, l.id(), 0, func(r sandbox.Record) error {
 		switch r.Kind {
 		case sandbox.RecordStdout, sandbox.RecordStderr:
@@ -254,7 +293,7 @@ done`
 
 // recover collects the leftovers of a runner that ended without a report, and ends its processes.
 func (l *launch) recover(ctx context.Context, h sandbox.Handle, launcher sandbox.Launcher) error {
-	if err := l.find(ctx); err == nil {
+	if err := db.Persist(ctx, func() error { return l.find(ctx) }); err == nil {
 		l.collect(ctx, h, launcher)
 	} else if !errors.Is(err, errOver) {
 		return err

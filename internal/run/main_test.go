@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -309,6 +310,10 @@ type boxes struct {
 	collects func(*runner)
 	// announced, unless nil, holds a Follow whose time is over until it is closed.
 	announced chan struct{}
+	// away is how often Follow does not answer. launching, unless nil, is called before a runner is launched, and left when
+	// a server stops to follow one.
+	away            atomic.Int32
+	launching, left func()
 	// uses plays a command that uses the changes of a run, and returns its exit code. Nil is success.
 	uses func(ref string, c sandbox.Command) int
 }
@@ -421,7 +426,13 @@ func (b *boxes) Close(context.Context) error { return nil }
 func (b *boxes) Launches() bool              { return true }
 func (b *boxes) Door() string                { return "http://arbe.internal" }
 
-func (b *boxes) Launch(_ context.Context, ref, id string, c sandbox.Command) error {
+func (b *boxes) Launch(ctx context.Context, ref, id string, c sandbox.Command) error {
+	if b.launching != nil {
+		b.launching()
+	}
+	if err := ctx.Err(); err != nil {
+		return fault.From(err)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone[ref] {
@@ -430,7 +441,7 @@ func (b *boxes) Launch(_ context.Context, ref, id string, c sandbox.Command) err
 	if b.running[ref+" "+id] != nil {
 		return nil
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	running, cancel := context.WithCancel(context.Background())
 	p := &process{cancel: cancel, asked: make(chan struct{}), done: make(chan struct{})}
 	b.running[ref+" "+id] = p
 	if c.Argv[0] == changesProgram {
@@ -448,7 +459,7 @@ func (b *boxes) Launch(_ context.Context, ref, id string, c sandbox.Command) err
 	} else {
 		b.n++
 	}
-	r := &runner{w: b.w, ctx: ctx, asked: p.asked, env: c.Env}
+	r := &runner{w: b.w, ctx: running, asked: p.asked, env: c.Env}
 	if err := json.Unmarshal(b.files[ref+c.Argv[1]], &r.spec); err != nil {
 		return err
 	}
@@ -474,6 +485,9 @@ func (b *boxes) process(ref, id string) *process {
 }
 
 func (b *boxes) Follow(ctx context.Context, ref, id string, _ int64, to func(sandbox.Record) error) error {
+	if b.away.Add(-1) >= 0 {
+		return fault.New(fault.Unavailable, "the provider does not answer", "try again")
+	}
 	p := b.process(ref, id)
 	if p == nil {
 		return errGone
@@ -481,6 +495,9 @@ func (b *boxes) Follow(ctx context.Context, ref, id string, _ int64, to func(san
 	select {
 	case <-p.done:
 	case <-ctx.Done():
+		if b.left != nil {
+			b.left()
+		}
 		if b.announced != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			<-b.announced
 		}

@@ -525,6 +525,52 @@ func TestAServerThatStopsWhileItInstallsAnAgent(t *testing.T) {
 	told(t, w, child, "completed")
 }
 
+// A server that stops between the claim of a run and its launch launches it, because the next server only follows it.
+func TestAServerThatStopsWhileItLaunches(t *testing.T) {
+	goOn := make(chan struct{})
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+		<-goOn
+		r.completes("done", 0)
+	})
+	stops, launches := make(chan struct{}), make(chan struct{})
+	w.driver.left = sync.OnceFunc(func() { close(stops) })
+	followed := w.spawn("Work.")
+	w.until(followed.ID, func(e entry.Entry) bool { return e.Type == entry.Heartbeat{}.Type() })
+	w.driver.launching = sync.OnceFunc(func() {
+		close(launches)
+		<-stops
+	})
+	child := w.spawn("Work, too.")
+	<-launches
+	w.driver.stopServer()
+	w.start()
+	close(goOn)
+	w.ends(child.ID, 1, thread.Completed)
+	if n := w.driver.launched(); n != 2 {
+		t.Errorf("%d runners were launched", n)
+	}
+}
+
+// A run goes on while the provider of its sandbox does not answer.
+func TestARunWhoseProviderDoesNotAnswer(t *testing.T) {
+	goOn := make(chan struct{})
+	w := setup(t, func(r *runner) {
+		<-goOn
+		r.completes("done", 0)
+	})
+	w.driver.away.Store(2)
+	child := w.spawn("Work.")
+	for deadline := time.Now().Add(patience); w.driver.away.Load() > 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the server does not follow the run")
+		}
+	}
+	close(goOn)
+	w.ends(child.ID, 1, thread.Completed)
+	told(t, w, child, "completed")
+}
+
 func TestWhatCannotBeDelegated(t *testing.T) {
 	w := setup(t, func(r *runner) { <-r.asked }, func(c *dispatch.Config) { c.Runs.Limits.Children = 2 })
 	for what, c := range map[string]struct {
