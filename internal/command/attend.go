@@ -118,11 +118,15 @@ func (w *work) attend(ctx context.Context, p sandbox.Handle, l sandbox.Launcher,
 	}
 	defer stop()
 	for range 3 {
-		if err := l.Launch(launching, p.Ref, w.launched.id, cmd); err != nil { // nothing has run
-			switch {
-			case jobs.Stopped(ctx):
-				err = errHandedOver
-			case launching.Err() != nil && ctx.Err() == nil:
+		if err := l.Launch(launching, p.Ref, w.launched.id, cmd); err != nil {
+			if jobs.Stopped(ctx) {
+				return sandbox.Result{}, errHandedOver // it may run, and the next server launches it under the same name
+			}
+			if launching.Err() == nil {
+				return sandbox.Result{}, err // nothing has run
+			}
+			w.endUnwanted()
+			if ctx.Err() == nil {
 				return sandbox.Result{ExitCode: exitTimedOut, TimedOut: true, Duration: time.Since(begin)}, nil
 			}
 			return sandbox.Result{}, err
@@ -135,6 +139,15 @@ func (w *work) attend(ctx context.Context, p sandbox.Handle, l sandbox.Launcher,
 		// not run, so launching it again is safe.
 	}
 	return sandbox.Result{}, errOutcomeUnknown
+}
+
+// endUnwanted ends a command whose launch took too long or was cancelled. It may run all the same.
+func (w *work) endUnwanted() {
+	ctx, cancel := context.WithTimeout(w.config.Jobs.Results(), endTimeout)
+	defer cancel()
+	if err := w.launched.end(ctx, 0); err != nil && fault.CodeOf(err) != fault.NotFound {
+		w.config.Logger.Warn("a command whose launch was given up may run", "sandbox", w.launched.sandbox, "error", err)
+	}
 }
 
 // forget deletes the record of the command whose result is in the log. It must not run earlier, because until then the

@@ -8,8 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 const (
@@ -18,6 +20,8 @@ const (
 	endGrace = 3 * time.Second
 	// endTimeout limits how long ending a command takes after that, in case its sandbox does not answer.
 	endTimeout = 10 * time.Second
+	// askAgain is the pause after a provider did not answer a server that follows a command.
+	askAgain = 5 * time.Second
 	// hangUpGrace is how long programs have to save their data when their terminal is gone.
 	hangUpGrace = 5 * time.Second
 )
@@ -32,7 +36,9 @@ type following struct {
 	leave context.CancelCauseFunc
 	pace  *pace
 
-	// These describe the record so far.
+	// These describe the record so far. The next part begins at next, unless the last one was refused.
+	next            int64
+	refused         bool
 	began, boxEnded bool
 	start, exit     time.Time
 	got             sandbox.Result
@@ -55,7 +61,7 @@ func (w *work) follow(ctx context.Context, limit time.Duration) (got sandbox.Res
 		w.to.screen.show(f.ctx, w.launched)
 		defer w.to.screen.show(f.ctx, nil)
 	}
-	err = w.launched.follow(f.ctx, f.record)
+	err = f.read()
 	if err == nil && f.began && w.to.input != nil {
 		w.to.input.close()
 	}
@@ -75,6 +81,16 @@ func (w *work) follow(ctx context.Context, limit time.Duration) (got sandbox.Res
 		return f.got, true, f.lost(err)
 	}
 	return f.outcome(ctx)
+}
+
+// read delivers the command's record to its end. A provider that does not answer for a while changes nothing about the command.
+func (f *following) read() error {
+	for {
+		err := f.launched.follow(f.ctx, f.next, f.record)
+		if fault.CodeOf(err) != fault.Unavailable || f.refused || !wait.For(f.ctx, askAgain) {
+			return err
+		}
+	}
 }
 
 // leaveWith does what the end of ctx means for the command: it is cancelled, ended, or left to another server.
@@ -133,7 +149,13 @@ func (f *following) cancel() {
 
 // record receives a part of the record of the command.
 func (f *following) record(r sandbox.Record) error {
-	defer f.pace.passed(r.Next)
+	err := f.take(r)
+	f.next, f.refused = r.Next, err != nil
+	f.pace.passed(r.Next)
+	return err
+}
+
+func (f *following) take(r sandbox.Record) error {
 	switch r.Kind {
 	case sandbox.RecordStart:
 		f.began, f.start = true, r.Time

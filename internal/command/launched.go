@@ -16,8 +16,8 @@ type launched struct {
 	id       string // the command's name there
 }
 
-func (l launched) follow(ctx context.Context, record func(sandbox.Record) error) error {
-	return l.launcher.Follow(ctx, l.ref, l.id, 0, record)
+func (l launched) follow(ctx context.Context, from int64, record func(sandbox.Record) error) error {
+	return l.launcher.Follow(ctx, l.ref, l.id, from, record)
 }
 
 func (l launched) input(ctx context.Context) (io.WriteCloser, error) {

@@ -272,7 +272,8 @@ type Launcher interface {
 	// beginning and the end are kept, up to limits of the driver, unless cmd is Complete. id identifies the command in
 	// the box: [a-z0-9-], at most 64 characters. Launching an id again does nothing until it is forgotten, even after
 	// its command has ended. A command that does not exist or is not executable has ended, with the exit code that Exec
-	// returns. If Launch fails, nothing has run. Stdin, Stdout, Stderr and Timeout must be zero.
+	// returns. If Launch fails, nothing has run, unless ctx ended: then the command may run. Stdin, Stdout, Stderr and
+	// Timeout must be zero.
 	Launch(ctx context.Context, ref, id string, cmd Command) error
 
 	// Input opens the standard input of a command that this driver launched with Input, for writing. With another

@@ -14,17 +14,6 @@ const (
 	mostForgotten = 500
 )
 
-// abandon ends and forgets a command that may have started, without waiting for it.
-func (d *Driver) abandon(ref, id string) {
-	d.forgetting.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), endPatience)
-		defer cancel()
-		if d.End(ctx, ref, id, 0) == nil {
-			_ = d.Forget(ctx, ref, id) // a record left in the box does no harm
-		}
-	})
-}
-
 // forgetNow forgets a command without waiting for it.
 func (d *Driver) forgetNow(ref, id string) {
 	d.forgetting.Go(func() {

@@ -68,9 +68,6 @@ func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command
 		return fault.New(fault.Invalid, "a launched command has no input, output or time limit of its own", "leave them out, or redirect inside the command")
 	}
 	_, err := d.start(ctx, ref, launchRequest(id, cmd), cmd.Secrets)
-	if err != nil && ctx.Err() != nil { // it may be running, and nobody wants it any more
-		d.abandon(ref, id)
-	}
 	return err
 }
 
