@@ -140,14 +140,27 @@ func (d *directory) removeMade() {
 
 func (d *directory) join(name string) string { return filepath.Join(d.path, name) }
 
-// write replaces a file in the directory atomically, so that a killed server leaves no half-written file. Only the user
-// of the server may read it, because some files hold keys.
+// write replaces a file in the directory atomically, so that neither a killed server nor a power cut leaves a half-written
+// file. When it returns, the file is on the disk, because the database may contain what only a key in the file opens. Only
+// the user of the server may read it.
 func (d *directory) write(name string, content []byte) error {
 	temporary := d.join("." + name + ".new")
-	if err := os.WriteFile(temporary, content, 0o600); err != nil {
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Rename(temporary, d.join(name))
+	_, err = f.Write(content)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, d.join(name)); err != nil {
+		return err
+	}
+	dir, err := os.Open(d.path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // sealer returns a sealer with the installation's key: the configured key, the key in the directory, or, for the first

@@ -236,6 +236,18 @@ func TestTheOwnerOfAHubIsInformed(t *testing.T) {
 		other.Notify(8, 1)
 		one.want("changed [8]", "appended 8 1")
 	})
+	t.Run("even if the other hub's connection died in between", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		one, other := b.hub(), b.hub()
+		one.Notify(7, 3)
+		other.want("changed [7]", "appended 7 3")
+		if _, err := b.Owner(t).Exec(t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'arbe notify'"); err != nil {
+			t.Fatal(err)
+		}
+		one.Notify(8, 1)
+		other.want("changed [8]", "appended 8 1")
+	})
 	t.Run("even if the other hub closes at once", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)

@@ -102,9 +102,19 @@ func (n *notifier) run() {
 	}
 }
 
-// notify sends notifications over conn, or over a new connection if conn is nil. It returns the connection to use next
-// time.
-func (n *notifier) notify(conn *pgx.Conn, tails map[int64]int64) (_ *pgx.Conn, err error) {
+// notify sends notifications over conn, or over a new connection if conn is nil or has died since its last use. It returns
+// the connection to use next time.
+func (n *notifier) notify(conn *pgx.Conn, tails map[int64]int64) (*pgx.Conn, error) {
+	reused := conn != nil
+	conn, err := n.send(conn, tails)
+	if err != nil && reused {
+		conn, err = n.send(nil, tails)
+	}
+	return conn, err
+}
+
+// send sends notifications over conn, or over a new connection if conn is nil. It hangs up a connection that fails.
+func (n *notifier) send(conn *pgx.Conn, tails map[int64]int64) (_ *pgx.Conn, err error) {
 	// Not n.ctx, because the last positions are sent after it has ended.
 	ctx, cancel := context.WithTimeout(context.Background(), store.StatementTimeout)
 	defer cancel()
