@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -35,13 +36,14 @@ func (a *app) open(h handler) http.Handler {
 }
 
 // fail answers with an error. A reader who is not logged in is redirected to the login page, unless they would lose what they
-// wrote.
+// wrote. It answers cancelled requests, too: a server that stops cancels them while their readers wait, and an empty answer
+// would mean success.
 func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
+	r = r.WithContext(context.WithoutCancel(r.Context()))
 	f := faultOf(err)
-	if f.Code == fault.Canceled && r.Context().Err() != nil {
-		return // the reader left, so nobody gets an answer
-	}
-	if f.Code == fault.Internal || f.Code == fault.Unavailable {
+	if f.Code == fault.Canceled {
+		f = unanswered(err)
+	} else if f.Code == fault.Internal || f.Code == fault.Unavailable {
 		a.log.ErrorContext(r.Context(), "web: a page failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
 	}
 	lost, _ := errors.AsType[*unsent](err)

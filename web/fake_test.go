@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -49,8 +50,9 @@ type fake struct {
 	called       map[string]int
 	// broken holds errors for all unary calls of a method, or for one of them: "List 3" is its third call.
 	broken map[string]error
-	// secure is set before start, for an app that browsers reach over https.
+	// secure is set before start, for an app that browsers reach over https, and logger for one whose log a test reads.
 	secure bool
+	logger *slog.Logger
 	// ended lists the sessions that were logged out.
 	ended []string
 	// stoppedTurns and retriedTurns are the turns that somebody asked to stop or retry.
@@ -159,7 +161,7 @@ func (f *fake) app(t testing.TB) http.Handler {
 	})
 	services := httptest.NewServer(mux)
 	t.Cleanup(func() { services.CloseClientConnections(); services.Close() })
-	return web.New(web.Config{HTTPClient: services.Client(), BaseURL: services.URL, Secure: f.secure})
+	return web.New(web.Config{HTTPClient: services.Client(), BaseURL: services.URL, Secure: f.secure, Log: f.logger})
 }
 
 // restartable serves h at an address that survives kill.

@@ -31,7 +31,7 @@ func textOf(r *http.Request) string { return strings.ReplaceAll(r.PostFormValue(
 // passing reports whether the same request may succeed later. The script then sends it again.
 func passing(err error) bool {
 	switch faultOf(err).Code {
-	case fault.Unavailable, fault.DeadlineExceeded, fault.Internal:
+	case fault.Unavailable, fault.Canceled, fault.DeadlineExceeded, fault.Internal:
 		return true
 	}
 	return false
@@ -40,7 +40,7 @@ func passing(err error) bool {
 func parseForm(r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		switch f := faultOf(err); f.Code {
-		case fault.Exhausted, fault.Unavailable, fault.Unauthenticated: // these are not about the form
+		case fault.Exhausted, fault.Unavailable, fault.Canceled, fault.DeadlineExceeded, fault.Unauthenticated: // these are not about the form
 			return f
 		}
 		return fault.New(fault.Invalid, "the form cannot be read", "go back and send it again").Because(err)

@@ -37,7 +37,7 @@ func (a *app) safe(ctx context.Context, e entry.Entry, part func() templ.Compone
 		return err
 	})
 	if err != nil && ctx.Err() != nil {
-		return nil // the reader left, so nobody gets this page
+		return nil // rendering the page fails, too
 	}
 	if err != nil {
 		a.log.ErrorContext(ctx, "web: an entry cannot be rendered", "thread", e.StreamID, "seq", e.Seq, "type", e.Type, "error", err)

@@ -184,7 +184,7 @@ func faultOf(err error) *fault.Error {
 	case code == fault.Canceled || code == fault.DeadlineExceeded:
 		return fault.New(code, "the request did not finish in time", "try again").Because(err)
 	case !connect.IsWireError(err):
-		return fault.New(fault.Unavailable, "arbe does not answer right now", "try again in a moment").Because(err)
+		return unanswered(err)
 	case said.Code() == connect.CodeUnknown || said.Code() == connect.CodeDataLoss:
 		return fault.From(err)
 	}
@@ -192,6 +192,11 @@ func faultOf(err error) *fault.Error {
 	e := fault.New(code, said.Message(), advice(code, said.Message(), info.Next)).WithReason(fault.Reason(info.Reason)).Because(err)
 	e.Reference = info.Reference
 	return e
+}
+
+// unanswered is the fault of a request that the services have not answered.
+func unanswered(err error) *fault.Error {
+	return fault.New(fault.Unavailable, "arbe does not answer right now", "try again in a moment").Because(err)
 }
 
 const (
