@@ -867,7 +867,7 @@ func (s threads) RunCommand(_ context.Context, req *arbev1.RunCommandRequest) (*
 		text, _ := json.Marshal(args)
 		s.f.ran = append(s.f.ran, string(text))
 	}
-	e := s.f.says(req.ThreadId, s.f.me.Id, req.Id, entry.Command{Command: req.GetCommand(), Argv: req.GetArgv().GetArgs()})
+	e := s.f.says(req.ThreadId, s.f.me.Id, req.Id, entry.Command{Command: req.GetCommand(), Argv: req.GetArgv().GetArgs(), Directory: req.GetDirectory(), Env: req.GetEnv()})
 	s.f.asked(req.ThreadId, e)
 	return &arbev1.RunCommandResponse{Entry: e, ResultId: entry.ResultID(req.Id)}, nil
 }

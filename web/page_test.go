@@ -539,6 +539,30 @@ func TestWhatASandboxWaitsForIsShownOnce(t *testing.T) {
 	})
 }
 
+func TestACommandRunsAgainAsItRan(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("sameplace", "Same place")
+	ran := f.says("sameplace", f.me.Id, "", entry.Command{Argv: []string{"make", "test"}, Directory: "proto/ts", Env: map[string]string{"CI": "1"}})
+	f.says("sameplace", f.me.Id, "", entry.Command{Argv: []string{"/x/arbe-runner", "apply", "/x/changes/art1"}, Directory: "/workspace", Changes: "art1"})
+	c := ada(t, f)
+	t.Run("in its directory, with its variables", func(t *testing.T) {
+		res, _ := c.post("/threads/sameplace/entries/1/again", url.Values{"entry": {"againagain"}})
+		want(t, res, http.StatusSeeOther, "/threads/sameplace#e3")
+		if e := f.last("sameplace"); e.Payload != ran.Payload {
+			t.Errorf("%s runs after %s", e.Payload, ran.Payload)
+		}
+	})
+	t.Run("or not at all if it needs the changes of a run", func(t *testing.T) {
+		res, text := c.post("/threads/sameplace/entries/2/again", url.Values{"entry": {"againagain2"}}, "Datastar-Request", "true")
+		want(t, res, http.StatusPreconditionFailed, "")
+		contains(t, text, "Open the changes, and apply them or open a branch there.")
+		if n := len(f.log("sameplace")); n != 3 {
+			t.Errorf("there are %d entries", n)
+		}
+	})
+}
+
 func TestALongTextFoldsSmall(t *testing.T) {
 	t.Parallel()
 	f := newFake()

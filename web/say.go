@@ -73,8 +73,8 @@ func checkMessage(u outgoingMessage) error {
 	return nil
 }
 
-// runAgain runs the command of an entry once more. It has the form's id, so that sending the form twice runs the
-// command once.
+// runAgain runs the command of an entry once more, in the same directory with the same variables. It has the form's id, so that
+// sending the form twice runs the command once.
 func (a *app) runAgain(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -91,7 +91,10 @@ func (a *app) runAgain(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return fault.Newf(fault.Invalid, "open the thread and choose a command", "entry %d is not a command", e.Seq)
 	}
-	req := &arbev1.RunCommandRequest{ThreadId: r.PathValue("thread"), Id: id, EnvironmentId: c.EnvironmentID}
+	if c.Changes != "" { // only the services can put changes into a sandbox
+		return fault.New(fault.Precondition, "this command uses the changes of a coding agent, and cannot be run again from here", "open the changes, and apply them or open a branch there")
+	}
+	req := &arbev1.RunCommandRequest{ThreadId: r.PathValue("thread"), Id: id, EnvironmentId: c.EnvironmentID, Directory: c.Directory, Env: c.Env}
 	if req.What = (&arbev1.RunCommandRequest_Command{Command: c.Command}); len(c.Argv) > 0 {
 		req.What = &arbev1.RunCommandRequest_Argv{Argv: &arbev1.Argv{Args: c.Argv}}
 	}
