@@ -539,6 +539,20 @@ func TestWhatASandboxWaitsForIsShownOnce(t *testing.T) {
 	})
 }
 
+// The script keeps drafts, comments and waiting messages under their writer's id, which it takes from the page.
+func TestPagesNameTheirReader(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("reader01", "Reader")
+	c := ada(t, f)
+	for _, path := range []string{"/houses/home", "/threads/reader01", "/threads/reader01/diff"} {
+		_, text := c.get(path)
+		if n := strings.Count(text, `data-me="`+f.me.Id+`"`); n != 1 {
+			t.Errorf("%s has the reader %d times", path, n)
+		}
+	}
+}
+
 func TestACommandRunsAgainAsItRan(t *testing.T) {
 	t.Parallel()
 	f := newFake()

@@ -6,6 +6,7 @@ document.documentElement.dataset.scripted = ''
 export const $ = (selector, root = document) => root.querySelector(selector)
 export const $$ = (selector, root = document) => [...root.querySelectorAll(selector)]
 export const thread = $('main.thread')?.dataset.thread
+export const me = $('[data-me]')?.dataset.me
 export const touch = matchMedia('(pointer: coarse)').matches
 
 // crypto.randomUUID is missing on plain http, which a house's own network often uses.

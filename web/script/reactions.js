@@ -1,9 +1,9 @@
 // Reactions: a chip adds or takes back the reader's own, and the picker chooses an emoji for an entry.
 
-import { $, $$, post, told, unreachable } from './dom.js'
+import { $, $$, me, post, told, unreachable } from './dom.js'
 import { notify } from './notice.js'
 
-const me = $('#composer')?.dataset.me, picker = $('#react-picker')
+const picker = $('#react-picker')
 
 // The rows are the same for all readers, so the script marks the reader's own reactions.
 function mark() {

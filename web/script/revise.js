@@ -1,14 +1,14 @@
 // Editing and deleting one's own last message. It is edited where it was written, in the composer.
 
-import { $, $$, newID, post, thread, told, unreachable } from './dom.js'
+import { $, $$, me, newID, post, thread, told, unreachable } from './dom.js'
 import { notify } from './notice.js'
 import { session } from './storage.js'
 
-const composer = $('#composer'), me = composer?.dataset.me
+const composer = $('#composer')
 let editing = null // { address, before }: the message being edited, and what the composer had before
 
-// An edit survives a reload of its tab: { address, text }. The key has the person, because another one may log in there.
-const editKey = `edit:${me}:${thread}`
+// An edit survives a reload of its tab: { address, text }.
+const editKey = 'edit:' + thread
 export const keptEdit = () => session.get(editKey)
 export const keepEdit = text => session.set(editKey, { address: editing.address, text })
 

@@ -22,6 +22,18 @@ test('what is kept comes back, and nothing is kept of what is empty', () => {
   assert.equal(local.kept.size, 0)
 })
 
+test('nobody finds what another person has kept in the same browser', () => {
+  use(storage())
+  const is = me => { globalThis.document = { querySelector: selector => selector === '[data-me]' ? { dataset: { me } } : null } }
+  is('ada')
+  store.set('outbox:t1', [{ id: 1 }])
+  is('ben')
+  assert.equal(store.get('outbox:t1'), null)
+  store.set('outbox:t1', null)
+  is('ada')
+  assert.deepEqual(store.get('outbox:t1'), [{ id: 1 }])
+})
+
 test('a storage that is full, forbidden or broken is no error', () => {
   const refuse = () => { throw new Error('the quota is exceeded') }
   use({ getItem: refuse, setItem: refuse, removeItem: refuse })
