@@ -1,6 +1,8 @@
 package web
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,14 +26,26 @@ func (a *app) continueRun(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	res, err := a.services.runs.ContinueRun(r.Context(), &arbev1.ContinueRunRequest{
+	req := &arbev1.ContinueRunRequest{
 		ThreadId: r.PathValue("thread"), Fresh: r.PostForm.Get("fresh") == "true", Agent: r.PostForm.Get("agent"), Task: strings.TrimSpace(r.PostForm.Get("task")),
-	})
-	if err == nil && r.PostForm.Get("agent") != "" {
+	}
+	if req.Agent != "" {
+		req.Once = onceAfter(r.PostForm.Get("epoch"), req)
+	}
+	res, err := a.services.runs.ContinueRun(r.Context(), req)
+	if err == nil && req.Agent != "" {
 		http.Redirect(w, r, threadPath(res.ThreadId), http.StatusSeeOther)
 		return nil
 	}
 	return a.doneInThread(w, r, err)
+}
+
+// onceAfter returns the id of a request that another agent continues a thread after the run of an epoch. The form is rendered
+// once for all readers, so it cannot have an id of its own. Sending it again returns the thread in which that agent already does
+// that task.
+func onceAfter(epoch string, req *arbev1.ContinueRunRequest) string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{req.ThreadId, epoch, req.Agent, req.Task}, "\x00")))
+	return hex.EncodeToString(sum[:])[:32]
 }
 
 // delegate delegates a task from a thread.

@@ -59,6 +59,8 @@ type fake struct {
 	stoppedTurns, retriedTurns []string
 	// runs are the requests about runs: "stop thread", "continue thread fresh".
 	runs []string
+	// once has the ids of requests that another agent continues a thread.
+	once map[string]bool
 	// answered are the answers to requests for approval: "id verdict reason".
 	answered []string
 	// allowed are the hosts that were allowed: "environment [host] thread".
@@ -111,7 +113,7 @@ func newFake() *fake {
 		me:      &arbev1.Agent{Id: "7f6f0a52-0000-4000-8000-000000000001", Kind: "human", Name: "Ada"},
 		threads: map[string]*arbev1.Thread{}, logs: map[string][]*arbev1.Entry{},
 		deltas: map[string][]*arbev1.Delta{}, bytes: map[string]string{}, boxes: map[string]*arbev1.Sandbox{},
-		called: map[string]int{}, broken: map[string]error{}, inbox: &arbev1.Inbox{},
+		called: map[string]int{}, once: map[string]bool{}, broken: map[string]error{}, inbox: &arbev1.Inbox{},
 	}
 	f.agents = []*arbev1.Agent{f.me}
 	f.recipes = []*arbev1.Environment{{Id: "env1", HouseId: f.house.Id, Name: "default"}}

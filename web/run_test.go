@@ -58,7 +58,10 @@ func (s runs) ContinueRun(_ context.Context, req *arbev1.ContinueRunRequest) (*a
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
 	if req.Agent != "" {
-		s.f.runs = append(s.f.runs, fmt.Sprintf("continue %s with %s: %q", req.ThreadId, req.Agent, req.Task))
+		if req.Once == "" || !s.f.once[req.Once] { // a retry returns the first thread
+			s.f.once[req.Once] = true
+			s.f.runs = append(s.f.runs, fmt.Sprintf("continue %s with %s: %q", req.ThreadId, req.Agent, req.Task))
+		}
 		return &arbev1.ContinueRunResponse{Epoch: 2, ThreadId: "belowit01"}, nil
 	}
 	s.f.runs = append(s.f.runs, fmt.Sprint("continue ", req.ThreadId, " ", req.Fresh))
@@ -167,6 +170,34 @@ func TestATaskIsGivenOnThePage(t *testing.T) {
 	f.mu.Unlock()
 	_, text = c.get("/threads/codingrun3")
 	lacks(t, text, "Continue with another agent")
+}
+
+// The form that lets another agent continue is the same for all readers. It starts one agent however often it is sent, until the
+// thread's own agent has run again.
+func TestAnotherAgentContinuesOnce(t *testing.T) {
+	t.Parallel()
+	const codex = "7f6f0a52-0000-4000-8000-000000000021"
+	f := newFake().withBot()
+	f.agents = append(f.agents, &arbev1.Agent{Id: codex, Kind: "bot", Runtime: "codex", Name: "Codex", Handle: "codex"})
+	th := f.thread("codingrun4", "Fix the failing test")
+	th.AgentId, th.Status = bee, arbev1.ThreadStatus_THREAD_STATUS_FAILED
+	c := ada(t, f)
+	for _, step := range []struct {
+		epoch   int64
+		task    string
+		started int
+	}{{3, "", 1}, {3, "", 1}, {3, "Find out why.", 2}, {4, "", 3}, {4, "", 3}} {
+		f.update(th.Id, func(t *arbev1.Thread) { t.LastRun = &arbev1.LastRun{Epoch: step.epoch} })
+		_, text := c.get("/threads/codingrun4")
+		_, section, _ := strings.Cut(text, `id="continuing"`)
+		_, field, _ := strings.Cut(section, `name="epoch" value="`)
+		epoch, _, _ := strings.Cut(field, `"`)
+		res, _ := c.post("/threads/codingrun4/run/continue", url.Values{"agent": {codex}, "task": {step.task}, "epoch": {epoch}})
+		want(t, res, http.StatusSeeOther, "/threads/belowit01")
+		if len(f.runs) != step.started {
+			t.Errorf("after run %d and the task %q, the agent has started %d times, want %d: %q", step.epoch, step.task, len(f.runs), step.started, f.runs)
+		}
+	}
 }
 
 // drives adds a thread that Bee drives, with a task and the beginning of its first run. The task is by the person who is logged
