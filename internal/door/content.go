@@ -17,7 +17,7 @@ import (
 // limits the time.
 func (d *Door) content(w http.ResponseWriter, r request, limit int64) (body []byte, lease *httpd.Lease, err error) {
 	if r.ContentLength > limit {
-		return nil, nil, refusal{http.StatusRequestEntityTooLarge, tooLarge(limit)}
+		return nil, nil, tooLarge(limit)
 	}
 	in := http.MaxBytesReader(w, r.Body, limit)
 	if n := r.ContentLength; n >= 0 && n <= freeBody { // true of nearly all bodies
@@ -54,7 +54,7 @@ func unread(err error, limit int64) error {
 	case err == nil:
 		return nil
 	case large:
-		return refusal{http.StatusRequestEntityTooLarge, tooLarge(limit)}
+		return tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return refusal{http.StatusRequestTimeout, fault.New(fault.DeadlineExceeded, "the body arrives too slowly", "send the request again, in parts")}
 	}
@@ -62,5 +62,5 @@ func unread(err error, limit int64) error {
 }
 
 func tooLarge(limit int64) *fault.Error {
-	return fault.Newf(fault.Exhausted, "append it in parts", "the body has more than %d bytes", limit)
+	return fault.Newf(fault.Exhausted, "append it in parts", "the body has more than %d bytes", limit).WithReason(fault.TooLarge)
 }

@@ -260,6 +260,8 @@ func status(err error, f *fault.Error) int {
 		return http.StatusConflict
 	case f.Code == fault.OutOfRange:
 		return http.StatusBadRequest
+	case f.Reason() == fault.TooLarge:
+		return http.StatusRequestEntityTooLarge
 	}
 	return f.Code.HTTPStatus()
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/arbe-dev/arbe/internal/stream"
 )
 
 // These tests cover points of the protocol that its official suite does not.
@@ -204,12 +206,19 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.make("small")
+	w.make("json", asJSON)
+	many := "[" + strings.Repeat("1,", stream.MaxMessages) + "1]"
 	for _, c := range []struct {
 		name   string
 		send   func(w *world) response
 		status int
 	}{
 		{"a body that is too large", func(w *world) response { return w.post("small", strings.Repeat("x", 17<<20)) }, 413},
+		{"an append of too many messages", func(w *world) response { return w.do("POST", "json", many, asJSON) }, 413},
+		{"too many messages in a thread", func(w *world) response { return w.do("POST", w.ours.stream(), many, asJSON) }, 413},
+		{"a stream that begins with too many messages", func(w *world) response { return w.do("PUT", "many", many, asJSON) }, 413},
+		{"many messages that are not JSON", func(w *world) response { return w.do("POST", "json", many+"]", asJSON) }, 400},
+		{"many messages in a thread that are not JSON", func(w *world) response { return w.do("POST", w.ours.stream(), many+"]", asJSON) }, 400},
 		{"a name that is too long", func(w *world) response { return w.do("PUT", strings.Repeat("n", 300), "") }, 400},
 		{"a name with spaces", func(w *world) response { return w.do("PUT", "a%20b", "") }, 400},
 		{"a name that leads out", func(w *world) response { return w.do("PUT", "a/%2e%2e/b", "") }, 400},

@@ -88,6 +88,9 @@ func (d *Door) keepWhole(w http.ResponseWriter, r request, id string) error {
 func threadDrafts(agent string, runner bool, body []byte) (drafts []entry.Draft, literal []bool, err error) {
 	var list []posted
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
+		if err := stream.CheckCount(body); err != nil {
+			return nil, nil, err
+		}
 		err = json.Unmarshal(body, &list)
 	} else {
 		list = make([]posted, 1)

@@ -23,6 +23,10 @@ const (
 	bytesType = "bytes"
 )
 
+// MaxMessages is the most messages of one append. Postgres writes that many in a fraction of a second. Without a limit,
+// an append of a few MiB could have millions, which need gigabytes of memory and more time than a statement may take.
+const MaxMessages = 10_000
+
 // jsonSpace is the white space that JSON allows (RFC 8259, section 2). [bytes.TrimSpace] removes more, for example a
 // form feed, and would accept text that is not JSON.
 const jsonSpace = " \t\r\n"
@@ -39,7 +43,9 @@ func IsJSON(contentType string) bool { return MediaType(contentType) == "applica
 
 // Drafts turns the content of one append into entries: JSON becomes one entry per element of an array, or one for any
 // other value; anything else becomes one entry with all the bytes. Each message has its own entry, so that a reader can
-// resume and a fork begin after any of them. The error is a [fault.Invalid]: the content is not JSON.
+// resume and a fork begin after any of them.
+//
+// Errors: [fault.Invalid] (the content is not JSON) and those of [CheckCount].
 func Drafts(contentType, author string, content []byte) ([]entry.Draft, error) {
 	id := uuid.Must(uuid.NewV7()).String()
 	if !IsJSON(contentType) {
@@ -51,6 +57,9 @@ func Drafts(contentType, author string, content []byte) ([]entry.Draft, error) {
 	content = bytes.Trim(content, jsonSpace)
 	var messages []json.RawMessage
 	if bytes.HasPrefix(content, []byte("[")) {
+		if err := CheckCount(content); err != nil {
+			return nil, err
+		}
 		if err := json.Unmarshal(content, &messages); err != nil {
 			return nil, notJSON().Because(err)
 		}
@@ -62,6 +71,54 @@ func Drafts(contentType, author string, content []byte) ([]entry.Draft, error) {
 		drafts[i] = entry.Draft{ID: id + "." + strconv.Itoa(i), Author: author, Type: messageType, Payload: m}
 	}
 	return drafts, nil
+}
+
+// CheckCount returns a [fault.Exhausted] for a JSON array of more than [MaxMessages] elements. Call it before the array
+// is decoded, because decoding allocates memory for every element. It accepts text that is not JSON, so that the
+// decoder's error says what is wrong with it.
+func CheckCount(array []byte) error {
+	// Most arrays have so few commas, inside and between their elements, that the elements need not be counted.
+	if bytes.Count(array, []byte(",")) < MaxMessages || !exceeds(array, MaxMessages) || !json.Valid(array) {
+		return nil
+	}
+	return fault.Newf(fault.Exhausted, "append them in parts", "an append has at most %d messages", MaxMessages).WithReason(fault.TooLarge)
+}
+
+// exceeds reports whether a JSON array has more than most elements. It counts the commas outside of strings and of
+// nested values. The result means nothing if the text is not JSON.
+func exceeds(array []byte, most int) bool {
+	elements, depth := 1, 0
+	for i := 0; i < len(array) && elements <= most; i++ {
+		switch array[i] {
+		case '"':
+			i += stringLen(array[i+1:])
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth--
+		case ',':
+			if depth == 1 {
+				elements++
+			}
+		}
+	}
+	return elements > most
+}
+
+// stringLen returns the length of the rest of a JSON string, whose first quote is before text. It includes the last
+// quote.
+func stringLen(text []byte) (n int) {
+	for {
+		end := bytes.IndexByte(text[n:], '"')
+		if end < 0 {
+			return len(text)
+		}
+		n += end + 1
+		// An odd number of backslashes escapes the quote.
+		if before := text[n-1-end : n-1]; (len(before)-len(bytes.TrimRight(before, `\`)))%2 == 0 {
+			return n
+		}
+	}
 }
 
 func notJSON() *fault.Error {

@@ -58,7 +58,8 @@ func TestTheLogAcceptsCheckedPayloads(t *testing.T) {
 
 // FuzzContent checks that any content comes back unchanged.
 func FuzzContent(f *testing.F) {
-	for _, content := range []string{"", "[]", "[1,[2],{}]", " {\"a\": 1e9} ", "\"\x00\"", "[", "nullnull", "[null]", "\xff\xfe", "0\f", "\u00a0[]"} {
+	for _, content := range []string{"", "[]", "[1,[2],{}]", " {\"a\": 1e9} ", "\"\x00\"", "[", "nullnull", "[null]", "\xff\xfe", "0\f", "\u00a0[]",
+		"[" + strings.Repeat("1,", stream.MaxMessages) + "1]"} {
 		f.Add("application/json", []byte(content))
 		f.Add("Application/JSON ; charset=utf-8", []byte(content))
 		f.Add("text/html", []byte(content))
@@ -66,6 +67,13 @@ func FuzzContent(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, contentType string, content []byte) {
 		drafts, err := stream.Drafts(contentType, "", content)
+		if fault.CodeOf(err) == fault.Exhausted {
+			var messages []json.RawMessage
+			if json.Unmarshal(content, &messages) != nil || len(messages) <= stream.MaxMessages {
+				t.Errorf("%d messages are refused with %v", len(messages), err)
+			}
+			return
+		}
 		if err != nil {
 			if fault.CodeOf(err) != fault.Invalid || !stream.IsJSON(contentType) {
 				t.Errorf("it is refused with %v", err)
@@ -78,6 +86,9 @@ func FuzzContent(f *testing.F) {
 				t.Errorf("an entry %q is %q", d.ID, d.Payload)
 			}
 			back = append(back, stream.Bytes(entry.Entry{Type: d.Type, Payload: d.Payload}))
+		}
+		if len(drafts) > stream.MaxMessages {
+			t.Errorf("%d messages are accepted", len(drafts))
 		}
 		if !stream.IsJSON(contentType) {
 			if got := bytes.Join(back, nil); !bytes.Equal(got, content) {
