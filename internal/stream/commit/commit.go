@@ -2,7 +2,7 @@
 //
 // Calls of [Committer.Append] wait in a queue (queue.go) with one lane for each stream. One writer (writer.go) takes
 // batches from it: all waiting calls, of all streams, in one statement (batch.go). Calls that cannot be part of a
-// batch, because they are invalid or were written before, get their own transaction (careful.go).
+// batch, because they are invalid, were written before or are too large, get their own transaction (careful.go).
 //
 // The engine knows nothing of readers. It reports commits to its owner through [Hooks].
 package commit

@@ -2,6 +2,7 @@ package commit_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -152,6 +153,29 @@ func TestAnAppendToAStreamByID(t *testing.T) {
 	got, err := b.committer.Append(t.Context(), ref, other, drafts("b"))
 	if err != nil || got[0].Seq != 1 {
 		t.Errorf("to the stream that has the name: %v, %v", got, err)
+	}
+}
+
+// All streams wait for the writer of batches, so a large append must not occupy it.
+func TestALargeAppendIsInNoBatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ref, _ := b.stream("s")
+	b.append(ref, "first")
+	var ids []string
+	for i := range 2000 {
+		ids = append(ids, fmt.Sprint(i))
+	}
+	before := b.committer.Stats()
+	seqs := b.append(ref, ids...)
+	if first, last := seqs[0], seqs[len(seqs)-1]; first != 2 || last != 2001 {
+		t.Errorf("its entries are at %d to %d", first, last)
+	}
+	if after := b.committer.Stats(); after != before {
+		t.Errorf("batches: %+v, before it %+v", after, before)
+	}
+	if got := b.append(ref, "last"); !slices.Equal(got, []int64{2002}) || b.committer.Stats().Batches != before.Batches+1 {
+		t.Errorf("the next append of the stream is at %v, after %d batches", got, b.committer.Stats().Batches)
 	}
 }
 

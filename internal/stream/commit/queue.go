@@ -261,13 +261,14 @@ func (q *queue) take() []part {
 }
 
 // cut removes calls from the front of a lane: at least one, because a call larger than the limits could otherwise never
-// be written, and more until they have the given number of entries or bytes.
+// be written, and more until they have the given number of entries or bytes. A part with a call that exceeds a whole
+// batch is written alone, because the calls of all streams wait for a batch.
 func (n *lane) cut(entries int, bytes int64) (p part, taken int64) {
 	p = part{lane: n, id: n.id, tail: n.tail, connection: n.connection, alone: n.alone}
 	for len(p.calls) < len(n.calls) && p.entries < entries && taken < bytes {
 		c := n.calls[len(p.calls)]
 		p.calls = n.calls[:len(p.calls)+1]
-		p.alone = p.alone || c.stream != 0 && c.stream != n.id
+		p.alone = p.alone || c.stream != 0 && c.stream != n.id || len(c.entries) > batchEntries
 		p.entries += len(c.entries)
 		taken += c.bytes
 	}

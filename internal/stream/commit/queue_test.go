@@ -67,6 +67,23 @@ func TestQueue(t *testing.T) {
 		}
 	})
 
+	t.Run("a call that exceeds a whole batch is written alone", func(t *testing.T) {
+		t.Parallel()
+		q := newQueue()
+		mustPut(t, q, "large", batchEntries+1)
+		mustPut(t, q, "small", 1)
+		mustPut(t, q, "full", batchEntries)
+		alone := map[string]bool{}
+		for range 2 { // a call of these ends a batch
+			for _, p := range q.take() {
+				alone[p.lane.ref.Name] = p.alone
+			}
+		}
+		if len(alone) != 3 || !alone["large"] || alone["small"] || alone["full"] {
+			t.Errorf("alone are %v", alone)
+		}
+	})
+
 	t.Run("calls that exceed their stream's quota are refused after a while, and calls of other streams are not", func(t *testing.T) {
 		t.Parallel()
 		q := newQueue()
