@@ -30,11 +30,6 @@ type refused struct {
 
 func (r refused) Error() string { return fmt.Sprintf("the door answered %d: %s", r.status, r.said) }
 
-// failedAnswer is an error of the door after which the request can be repeated.
-type failedAnswer refused
-
-func (f failedAnswer) Error() string { return refused(f).Error() }
-
 // door is the thread's stream over HTTP.
 type door struct {
 	url    string
@@ -105,7 +100,7 @@ func (d *door) do(r *http.Request) (*http.Response, error) {
 	case status >= 400 && status < 500 && status != 408 && status != 409 && status != 425 && status != 429:
 		return nil, refused{status, entry.OneLine(string(said), 300)}
 	default:
-		return nil, failedAnswer{status, entry.OneLine(string(said), 300)}
+		return nil, fmt.Errorf("the door answered %d: %s", status, entry.OneLine(string(said), 300))
 	}
 }
 
@@ -127,9 +122,9 @@ func (d *door) post(ctx context.Context, records [][]byte) error {
 	return answer.Body.Close()
 }
 
-// keepWhole sends the full text of a tool's result whose entry has only a part.
-func (d *door) keepWhole(ctx context.Context, id string, text io.Reader, size int64) error {
-	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+// keepWhole sends the full text of a tool's result whose entry has only a part. It fails if that takes longer than within.
+func (d *door) keepWhole(ctx context.Context, id string, text io.Reader, size int64, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url+"?"+url.Values{"whole": {id}}.Encode(), io.NopCloser(text))
 	if err != nil {

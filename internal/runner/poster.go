@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -14,7 +15,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/wait"
 )
 
-// poster posts the spool and ephemeral records. A single goroutine does it, so the door gets everything in order.
+// poster posts the spool and ephemeral records. A single goroutine does it, so the door gets everything in order. While it
+// uploads a full text, or pauses after an error, it still posts ephemeral records: a run that is silent for too long is lost.
 type poster struct {
 	door   *door
 	spool  *spool
@@ -26,6 +28,8 @@ type poster struct {
 	once sync.Once
 	// drained is closed when the door has accepted the run's report.
 	drained chan struct{}
+	// away means that the door did not answer the last ephemeral records. Only the posting goroutine uses it.
+	away bool
 
 	mu sync.Mutex
 	// lines are the unposted lines of the answer with the id delta, starting at offset. Earlier lines were posted or
@@ -56,21 +60,24 @@ func newPoster(d *door, s *spool, w *wholes, author string) *poster {
 func (p *poster) run(ctx context.Context) {
 	pause := minPause
 	for ctx.Err() == nil {
-		again, err := false, p.ephemeral(ctx, pause > minPause)
+		again, err := false, p.ephemeral(ctx)
 		if err == nil {
 			again, err = p.batch(ctx)
 		}
-		switch {
-		case errors.Is(err, errOver):
+		if err == nil {
+			pause = minPause
+		} else if !errors.Is(err, errOver) {
+			fmt.Fprintln(os.Stderr, "arbe-runner:", err, "- trying again")
+			again, err = true, p.during(ctx, func(ctx context.Context) error {
+				wait.For(ctx, pause+rand.N(pause))
+				return nil
+			})
+			pause = min(2*pause, maxPause)
+		}
+		if err != nil {
 			p.fail(err)
 			return
-		case err != nil:
-			fmt.Fprintln(os.Stderr, "arbe-runner:", err, "- trying again")
-			wait.For(ctx, pause+rand.N(pause))
-			pause = min(2*pause, maxPause)
-			continue
 		}
-		pause = minPause
 		if again {
 			continue
 		}
@@ -96,6 +103,32 @@ func (p *poster) await(ctx context.Context) {
 	}
 }
 
+// during runs f, posts ephemeral records meanwhile, and returns after f. The error is that of f, or errOver, for which it
+// cancels the context of f.
+func (p *poster) during(ctx context.Context, f func(context.Context) error) error {
+	busy, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		done <- f(busy)
+	}()
+	for busy.Err() == nil {
+		if over := p.ephemeral(ctx); over != nil {
+			cancel()
+			<-done
+			return over
+		}
+		p.await(busy) // what it wakes for at the end is posted by the caller's next step
+	}
+	return <-done
+}
+
+// upload is the [upload] of full texts.
+func (p *poster) upload(ctx context.Context, id string, text io.Reader, size int64, within time.Duration) (away bool, err error) {
+	err = p.during(ctx, func(ctx context.Context) error { return p.door.keepWhole(ctx, id, text, size, within) })
+	return p.away, err
+}
+
 // batch posts the oldest records. again means that there may be more.
 func (p *poster) batch(ctx context.Context) (again bool, err error) {
 	records, size, err := p.spool.peek()
@@ -107,7 +140,7 @@ func (p *poster) batch(ctx context.Context) (again bool, err error) {
 	if len(records) == 0 {
 		return false, nil
 	}
-	if err := p.wholes.post(ctx, p.door, records); err != nil {
+	if err := p.wholes.post(ctx, p.upload, records); err != nil {
 		return false, err
 	}
 	accepted, err := p.deliver(ctx, records)
@@ -149,9 +182,9 @@ func (p *poster) fail(err error) {
 	})
 }
 
-// ephemeral posts the heartbeat and the text since the last call. It returns only errOver, because the next batch meets
-// any other error, too.
-func (p *poster) ephemeral(ctx context.Context, away bool) error {
+// ephemeral posts the heartbeat and the text since the last call. While the door is away, it drops the text. It returns only
+// errOver, because the next batch meets any other error, too.
+func (p *poster) ephemeral(ctx context.Context) error {
 	p.mu.Lock()
 	p.close()
 	var records [][]byte
@@ -159,17 +192,19 @@ func (p *poster) ephemeral(ctx context.Context, away bool) error {
 		records = append(records, p.beat)
 	}
 	if len(p.lines) > 0 {
-		if r, err := p.door.record(p.delta, p.author, time.Now(), chunk{}.Type(), chunk{p.offset, string(p.lines)}); err == nil {
+		if r, err := p.door.record(p.delta, p.author, time.Now(), chunk{}.Type(), chunk{p.offset, string(p.lines)}); err == nil && !p.away {
 			records = append(records, r)
 		}
 		p.offset += int64(len(p.lines))
 	}
 	p.beat, p.lines = nil, nil
 	p.mu.Unlock()
-	if len(records) == 0 || away {
+	if len(records) == 0 {
 		return nil
 	}
 	err := p.door.post(ctx, records)
+	_, isRefused := errors.AsType[refused](err)
+	p.away = err != nil && !isRefused
 	if err != nil && !errors.Is(err, errOver) {
 		fmt.Fprintln(os.Stderr, "arbe-runner: a heartbeat is lost:", err)
 		err = nil

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -19,24 +20,26 @@ import (
 // Each is a file with its id as its name, so it survives this process, as the spool does, and costs no memory while the door
 // is away.
 //
-// The text is posted before its entry, because the server adds the artifact's name to the entry. If the server fails to
-// store a text for a minute, the runner drops the text: a broken file store must not hold up the log.
+// The text is posted before its entry, because the server adds the artifact's name to the entry. If the server takes
+// heartbeats but has stored no text for a minute, the runner drops the text: a broken file store must not hold up the log.
+// It then tries each later text once, until the server stores one again.
 type wholes struct {
 	dir string
-	// patience is how long the door may fail to store a text.
+	// patience is how long the door may fail to store texts.
 	patience time.Duration
+	// since is when the door began to fail; zero if it stored the last text. Only the posting goroutine uses it.
+	since time.Time
 
 	mu   sync.Mutex
 	size int64
-	// failing is the text whose upload currently fails, and since is when that began.
-	failing string
-	since   time.Time
 }
 
 const (
 	// maxWholes limits the size of the waiting texts, in bytes.
 	maxWholes = 128 << 20
 	wholeFor  = time.Minute
+	// onceFor limits the only upload of a text after patience has run out.
+	onceFor = 10 * time.Second
 )
 
 func newWholes(dir string) *wholes {
@@ -71,14 +74,17 @@ func (w *wholes) keep(id string, text []byte) bool {
 	return true
 }
 
+// upload sends a text, and fails if that takes longer than within. away means that the door answers nothing else, either.
+type upload func(ctx context.Context, id string, text io.Reader, size int64, within time.Duration) (away bool, err error)
+
 // post uploads the texts that belong to records. The error is errOver, or one that allows a retry.
-func (w *wholes) post(ctx context.Context, d *door, records [][]byte) error {
+func (w *wholes) post(ctx context.Context, send upload, records [][]byte) error {
 	for _, record := range records {
 		if !bytes.Contains(record, []byte(`"wholeBytes":`)) {
 			continue
 		}
 		for _, id := range wholeIDs(record) {
-			if err := w.postOne(ctx, d, id); err != nil {
+			if err := w.postOne(ctx, send, id); err != nil {
 				return err
 			}
 		}
@@ -107,7 +113,7 @@ func wholeIDs(record []byte) (ids []string) {
 	return ids
 }
 
-func (w *wholes) postOne(ctx context.Context, d *door, id string) error {
+func (w *wholes) postOne(ctx context.Context, send upload, id string) error {
 	path := filepath.Join(w.dir, id)
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -118,30 +124,31 @@ func (w *wholes) postOne(ctx context.Context, d *door, id string) error {
 	if err != nil || !info.Mode().IsRegular() { // the agent put something else in its place
 		return nil //nolint:nilerr // it is not kept
 	}
-	err = d.keepWhole(ctx, id, file, info.Size())
-	no, isRefused := errors.AsType[refused](err)
-	answered, isAnswer := errors.AsType[failedAnswer](err)
+	since := w.since
+	if since.IsZero() {
+		since = time.Now()
+	}
+	away, err := send(ctx, id, file, info.Size(), max(w.patience-time.Since(since), onceFor))
+	_, isRefused := errors.AsType[refused](err)
 	switch {
-	case isRefused:
-		fmt.Fprintln(os.Stderr, "arbe-runner: a text is not kept whole:", no)
-	case isAnswer && w.fails(id):
-		fmt.Fprintln(os.Stderr, "arbe-runner: a text is not kept whole:", answered)
-	case err != nil:
+	case err == nil:
+		w.since = time.Time{}
+	case errors.Is(err, errOver) || ctx.Err() != nil:
 		return err
+	case isRefused:
+		fmt.Fprintln(os.Stderr, "arbe-runner: a text is not kept whole:", err)
+	case away: // the text waits until the door is back
+		w.since = time.Time{}
+		return err
+	default:
+		if w.since = since; time.Since(since) < w.patience {
+			return err
+		}
+		fmt.Fprintln(os.Stderr, "arbe-runner: a text is not kept whole:", err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.size -= info.Size()
 	_ = os.Remove(path)
 	return nil
-}
-
-// fails records that the door failed to store a text, and reports whether it has failed for longer than patience.
-func (w *wholes) fails(id string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.failing != id {
-		w.failing, w.since = id, time.Now()
-	}
-	return time.Since(w.since) > w.patience
 }

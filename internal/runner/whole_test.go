@@ -67,10 +67,15 @@ func posting(t *testing.T, k *keeper, dir string) *run {
 	return &run{setup: &setup{Spec: Spec{Epoch: 1}}, door: d, spool: s, post: newPoster(d, s, newWholes(filepath.Join(dir, "whole-1")), "me"), calls: map[string]call{}, queue: entry.NewQueue("me", 0)}
 }
 
+// end reports that the run has ended.
+func (r *run) end() {
+	r.put(entry.RunEntryID(1, r.spool.take()), runFinished{RunFinished: entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted}}, true)
+}
+
 // deliver ends the run, and waits until the door has received everything.
 func (r *run) deliver(t *testing.T) {
 	t.Helper()
-	r.put(entry.RunEntryID(1, r.spool.take()), runFinished{RunFinished: entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted}}, true)
+	r.end()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	go r.post.run(ctx)
