@@ -57,7 +57,8 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 	}
 	server := httpd.New(identified(s.logger, s.traces, false, s.metrics.request, doors), s.limits, s.logger)
 	server.ConnContext = markBox
-	requests, endRequests := context.WithCancel(context.Background())
+	requests, cutRequests := context.WithCancelCause(context.Background())
+	endRequests := func() { cutRequests(errStopping) }
 	server.BaseContext = func(net.Listener) context.Context { return requests }
 	// One HTTP server serves both listeners, so that the same limits on clients apply to both.
 	for _, l := range []net.Listener{httpd.Listener(listener, maxConnections()), s.fromBoxes} {

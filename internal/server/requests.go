@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -36,6 +37,7 @@ func identified(logger *slog.Logger, traces *trace.Tracer, inside bool, observe 
 		defer func() { endSpan(ctx, span, w) }()
 		next.ServeHTTP(w, r.WithContext(ctx))
 		status, answered := httpd.Begun(w)
+		status = statusFor(ctx, status)
 		if observe != nil {
 			observe(r, status, answered.Sub(began))
 		}
@@ -57,12 +59,27 @@ func spanName(r *http.Request) string {
 
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 
+// statusLeft counts the requests whose client left before it got an error, as in nginx's logs.
+const statusLeft = 499
+
+// errStopping is the cause of the end of requests that a stopping server cuts off.
+var errStopping = errors.New("the server is stopping")
+
+// statusFor returns the status of an answer, or statusLeft if it is an error that the client caused by leaving.
+func statusFor(ctx context.Context, status int) int {
+	if status >= 500 && ctx.Err() != nil && !errors.Is(context.Cause(ctx), errStopping) {
+		return statusLeft
+	}
+	return status
+}
+
 // endSpan ends the span of a request, with the attributes of its log lines.
 func endSpan(ctx context.Context, span trace.Span, w http.ResponseWriter) {
 	if !span.Recording() {
 		return
 	}
 	status, _ := httpd.Begun(w)
+	status = statusFor(ctx, status)
 	span.Set(trace.Int("http.response.status_code", status))
 	for _, key := range []string{logging.RequestKey, "house", "thread", "command"} {
 		if value := logging.Value(ctx, key); value != "" {
