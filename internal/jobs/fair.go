@@ -47,6 +47,7 @@ type fairPilot struct {
 	db     *db.DB
 	driver *riverpgxv5.Driver
 	shares map[string]Queue
+	kinds  map[string]*registered
 	// machines returns this server's own machines. Any server may run the jobs of a machine that was not seen for
 	// machineGone.
 	machines    func() []string
@@ -233,19 +234,61 @@ func (p *fairPilot) JobSetStateIfRunningMany(ctx context.Context, exec riverdriv
 		defer begun.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // it does nothing after the commit, and otherwise the connection is closed
 		tx = begun
 	}
-	var held []int64
-	// The rows stay locked, so that no other server takes a job over in between.
+	var held, adopted []int64
+	// The rows stay locked, so that no other server takes a job over in between, and nobody cancels one.
 	err := tx.QueryRow(ctx, `
-		select coalesce(array_agg(id), '{}') from (
-		  select id from `+db.JobSchema+`.river_job where id = any($1) and `+holder+` = $2 order by id for update) held`, params.ID, p.server.String()).Scan(&held)
+		select coalesce(array_agg(id), '{}'), coalesce(array_agg(id) filter (where state = 'running' and kind = any($3)), '{}') from (
+		  select id, kind, state from `+db.JobSchema+`.river_job where id = any($1) and `+holder+` = $2 order by id for update) held`,
+		params.ID, p.server.String(), p.adopted()).Scan(&held, &adopted)
 	if err != nil || len(held) == 0 {
 		return nil, err
 	}
-	rows, err := p.StandardPilot.JobSetStateIfRunningMany(ctx, tx, only(params, held))
+	part := only(params, held)
+	if left := leave(part, adopted); len(left) > 0 {
+		// The library would end a job with its own mark. Ours tells the next server.
+		err = tx.Exec(ctx, `
+			update `+db.JobSchema+`.river_job set metadata = metadata - 'cancel_attempted_at' || '{"cancelled": true}'
+			where id = any($1) and metadata ? 'cancel_attempted_at'`, left)
+		if err != nil {
+			return nil, err
+		}
+	}
+	rows, err := p.StandardPilot.JobSetStateIfRunningMany(ctx, tx, part)
 	if err == nil && !within {
 		err = tx.Commit(ctx)
 	}
 	return rows, err
+}
+
+// adopted returns the kinds whose jobs the next server continues.
+func (p *fairPilot) adopted() (kinds []string) {
+	for name, k := range p.kinds {
+		if k.adopted {
+			kinds = append(kinds, name)
+		}
+	}
+	return kinds
+}
+
+// leave returns those of the running jobs that this server leaves to the next one, and queues them even if they were
+// cancelled. The library would end a cancelled job without a result. A worker that ends one writes the result, too, and
+// the job then no longer counts as running.
+func leave(params *riverdriver.JobSetStateIfRunningManyParams, running []int64) (left []int64) {
+	for i, id := range params.ID {
+		if !slices.Contains(running, id) {
+			continue
+		}
+		switch params.State[i] {
+		case rivertype.JobStateCancelled:
+			params.State[i], params.ScheduledAt[i] = rivertype.JobStateAvailable, params.FinalizedAt[i]
+			params.FinalizedAt[i], params.ErrData[i] = nil, nil
+		case rivertype.JobStateAvailable, rivertype.JobStateScheduled, rivertype.JobStateRetryable:
+		default:
+			continue
+		}
+		left = append(left, id)
+	}
+	return left
 }
 
 // only returns the part of params for some of its jobs.

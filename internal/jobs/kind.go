@@ -24,7 +24,8 @@ type Kind[A Args] struct {
 	// Timeout limits the work on a job. Defaults to no limit: the work sets its own.
 	Timeout time.Duration
 	// Adopted: if a job's server dies, the next one continues the job instead of starting it again, and that does not count
-	// as an attempt. By default the job is run again, as often as Attempts allows, because that is harmless.
+	// as an attempt. Only Work ends such a job: one that was cancelled as its server left it is continued, too. By default
+	// the job is run again, as often as Attempts allows, because that is harmless.
 	Adopted bool
 	// LeavesLost: a server stops working on a job when it finds that another one has taken it over. By default both
 	// continue, because that is harmless.

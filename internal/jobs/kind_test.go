@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 
 // checkedVersion is the version of river in whose code this package's assumptions were checked: that a client uses the
 // pilot of its driver for each search and each end of a job, that Snooze(0) does nothing to a job that does not run,
-// that workers may be added until the start, and that nobody else changes metadata.
+// that it ends a cancelled job in two ways only: it reports it as cancelled, or it does not queue it again because of
+// cancel_attempted_at, that workers may be added until the start, and that nobody else changes metadata.
 const checkedVersion = "v0.51.0"
 
 func TestTheVersionOfRiverIsTheOneThatWasChecked(t *testing.T) {
@@ -133,6 +135,69 @@ func TestAJobGoesOnWithWhatWasNoted(t *testing.T) {
 		if seen[step] != 2 {
 			t.Errorf("the steps are %v, want each for both jobs", seen)
 		}
+	}
+}
+
+// The queue would end such a job, and nobody would write its result.
+func TestAJobThatIsCancelledWhileItIsHandedOver(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Reuse(t, 10)
+	owner, soon := d.Owner(t), errands
+	soon.Poll = 20 * time.Millisecond
+	for name, c := range map[string]struct {
+		adopted, later bool
+		want           string
+	}{
+		"before its server hands it over goes on": {adopted: true, want: "completed"},
+		"after its server handed it over goes on": {adopted: true, later: true, want: "completed"},
+		"and is of a kind that is run again ends": {want: "cancelled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := open(t, d.DB, Config{Queues: []Queue{soon}})
+			begun, next := make(chan int64, 1), make(chan bool, 1)
+			Add(j, Kind[errand]{Queue: soon.Name, Attempts: 1, Adopted: c.adopted, Work: func(ctx context.Context, job *Job[errand]) error {
+				if job.Continued() {
+					next <- job.Cancelled() && !Cancelled(ctx)
+					return nil
+				}
+				begun <- job.ID
+				switch {
+				case !c.adopted:
+					<-ctx.Done()
+					return ctx.Err()
+				case !c.later:
+					<-ctx.Done()
+					return job.HandOver(ctx, "")
+				}
+				left := job.HandOver(ctx, "")
+				_, err := owner.Exec(t.Context(), "update "+db.JobSchema+`.river_job set metadata = metadata || '{"cancel_attempted_at": "2026-11-28T12:00:00Z"}' where id = $1`, job.ID)
+				return errors.Join(left, err)
+			}})
+			begin(t, j)
+			queue(t, j, errand{House: "h", Name: name}, Options{})
+			id := <-begun
+			if !c.later {
+				// Without our notice, so that the queue itself ends the context.
+				err := d.DB.In(t.Context(), db.Scope{}, func(tx pgx.Tx) error {
+					_, err := j.river.JobCancelTx(t.Context(), tx, id)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			var is string
+			comes(t, "it ends", func() bool {
+				is = state(t, d, id)
+				return !strings.HasPrefix(is, "running") && !strings.HasPrefix(is, "available")
+			})
+			if is != c.want+" "+j.Server().String() {
+				t.Fatalf("the job is %s, want %s", is, c.want)
+			}
+			if c.adopted && !<-next {
+				t.Error("the next server does not learn that it was cancelled")
+			}
+		})
 	}
 }
 

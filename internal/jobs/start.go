@@ -77,7 +77,7 @@ func (j *Jobs) Stop(ctx context.Context) error {
 
 func (j *Jobs) newClient() (*river.Client[pgx.Tx], error) {
 	driver := riverpgxv5.New(j.db.Pool())
-	pilot := &fairPilot{server: j.Server(), db: j.db, driver: driver, machines: j.config.Machines, machineGone: j.config.MachineGone, shares: map[string]Queue{}}
+	pilot := &fairPilot{server: j.Server(), db: j.db, driver: driver, machines: j.config.Machines, machineGone: j.config.MachineGone, shares: map[string]Queue{}, kinds: j.kinds}
 	queues := j.queues(pilot)
 	fair := &fairDriver{driver, pilot}
 	settings := &river.Config{
