@@ -86,7 +86,14 @@ func (d *Commands) cancelTx(ctx context.Context, tx pgx.Tx, scope db.Scope, th t
 	if err != nil {
 		return nil, err
 	}
-	for _, job := range rows {
+	for _, row := range rows {
+		// Its server may have handed it over since, or another one may have taken it.
+		job, ok, err := d.config.Jobs.LockTx(ctx, tx, row)
+		if err != nil {
+			return nil, err
+		} else if !ok {
+			continue
+		}
 		id, err := d.cancelJobTx(ctx, tx, scope, th.Stream(), job, with)
 		if err != nil {
 			return nil, err
@@ -96,7 +103,7 @@ func (d *Commands) cancelTx(ctx context.Context, tx pgx.Tx, scope db.Scope, th t
 	return found, nil
 }
 
-// cancelJobTx cancels the command of a job, and returns the command's id.
+// cancelJobTx cancels the command of a locked job, and returns the command's id.
 func (d *Commands) cancelJobTx(ctx context.Context, tx pgx.Tx, scope db.Scope, log stream.Ref, job jobs.Row, with Signal) (string, error) {
 	var args jobArgs
 	if err := job.Args(&args); err != nil {

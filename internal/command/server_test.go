@@ -15,6 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/command/commandtest"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
@@ -72,6 +73,60 @@ func TestAServerThatStops(t *testing.T) {
 			t.Errorf("the runs are %q, want one", r.Output)
 		}
 	})
+}
+
+// Cancelling a command waits for whoever changes its job, and does what is right for the job after that.
+func TestACommandThatIsCancelledAsItChangesServers(t *testing.T) {
+	t.Parallel()
+	b, _ := onGated(t, 1, jobs.Limits{})
+	if err := b.stop(t.Context()); err != nil { // so that only the test changes jobs
+		t.Fatal(detail(err))
+	}
+	th, owner := b.Thread(sandbox.Recipe{}), b.Owner(t)
+	for name, c := range map[string]struct{ from, to, mark string }{
+		"is left to the next server if its server handed it over": {"running", "available", "cancelled"},
+		"is cancelled at the server that took it":                 {"available", "running", "cancel_attempted_at"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id := b.Ask(th, "sleep 1000")
+			_, err := owner.Exec(t.Context(), "update "+db.JobSchema+`.river_job set state = $2, attempted_by = '{arbe-1}', metadata = metadata || '{"begun": {"sandbox": "s", "launched": true}}'
+				where args->>'command' = $1`, id, c.from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tx, err := owner.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it is over unless the test failed
+			if _, err := tx.Exec(t.Context(), "update "+db.JobSchema+".river_job set state = $2 where args->>'command' = $1", id, c.to); err != nil {
+				t.Fatal(err)
+			}
+			cancelled := make(chan error, 1)
+			go func() { cancelled <- b.Commands.Cancel(t.Context(), b.Scope, th, id, command.Interrupt) }()
+			for watcher, waits := b.Owner(t), false; !waits; {
+				err := watcher.QueryRow(t.Context(), "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')").Scan(&waits)
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-cancelled; err != nil {
+				t.Fatal(detail(err))
+			}
+			var state string
+			var marked bool
+			err = owner.QueryRow(t.Context(), "select state::text, metadata ? $2 from "+db.JobSchema+".river_job where args->>'command' = $1", id, c.mark).Scan(&state, &marked)
+			if err != nil || state != c.to || !marked {
+				t.Errorf("the job is %s, and it is %v that it has %s (%v)", state, marked, c.mark, err)
+			}
+			if b.Results(th, id) != 0 {
+				t.Error("the log has a result while the command runs")
+			}
+		})
+	}
 }
 
 func TestAServerThatEndsItsCommands(t *testing.T) {

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -137,6 +138,19 @@ func (j *Jobs) FindTx(ctx context.Context, tx pgx.Tx, f Filter) ([]Row, error) {
 		rows[i] = Row{row}
 	}
 	return rows, nil
+}
+
+// LockTx locks a job until tx ends, so that no server takes, queues or ends it meanwhile, and returns it as it is now. ok is
+// false if it has ended.
+func (j *Jobs) LockTx(ctx context.Context, tx pgx.Tx, r Row) (locked Row, ok bool, err error) {
+	row := *r.row
+	err = tx.QueryRow(ctx, `
+		select state::text, metadata, attempted_by from `+db.JobSchema+`.river_job
+		where id = $1 and state in ('available', 'scheduled', 'running') for update`, row.ID).Scan(&row.State, &row.Metadata, &row.AttemptedBy)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return r, false, nil
+	}
+	return Row{&row}, err == nil, err
 }
 
 // GetNote decodes the note of a job.
