@@ -26,21 +26,27 @@ var (
 		"google", "urlcontext", "url_context", "codeexecution", "enterprise"}
 )
 
-func isRemote(name string) bool {
-	name = strings.ToLower(name)
-	return slices.ContainsFunc(remoteTools, func(p string) bool { return strings.HasPrefix(name, p) })
+func isRemote(name []byte) bool {
+	return slices.ContainsFunc(remoteTools, func(p string) bool { return len(name) >= len(p) && strings.EqualFold(string(name[:len(p)]), p) })
 }
+
+// maxFields is how many fields a request may have. Agents send about 20.
+const maxFields = 256
 
 // readHead parses as much of a request as the gateway needs. It reads fields as providers do, by their exact names. It
 // refuses a duplicate field, because the provider might read the other one.
 func readHead(body []byte, at route) (h head, err error) {
-	seen := map[string]bool{}
-	whole := eachField(body, func(name string, value []byte) bool {
-		if seen[name] {
-			err = fault.Newf(fault.Invalid, "send it once", "the request has the field %q twice", entry.Clip(name, 40))
+	var seen [][]byte
+	whole := eachField(body, func(name, value []byte) bool {
+		switch {
+		case slices.ContainsFunc(seen, func(s []byte) bool { return bytes.Equal(s, name) }):
+			err = fault.Newf(fault.Invalid, "send it once", "the request has the field %q twice", entry.Clip(string(name), 40))
+			return false
+		case len(seen) == maxFields:
+			err = fault.Newf(fault.Invalid, "send fewer", "the request has more than %d fields", maxFields)
 			return false
 		}
-		seen[name] = true
+		seen = append(seen, name)
 		h.take(name, value)
 		return true
 	})
@@ -63,8 +69,9 @@ func readHead(body []byte, at route) (h head, err error) {
 }
 
 // eachField calls f with the fields of a JSON object until f returns false. It reports whether it reached the end of
-// the object. It does not check the values of fields, because a conversation is long and its provider checks it.
-func eachField(text []byte, f func(name string, value []byte) bool) bool {
+// the object. It does not check the values of fields, because a conversation is long and its provider checks it. It
+// copies nothing but names with escapes, because what it copied would exceed the memory that the request holds.
+func eachField(text []byte, f func(name, value []byte) bool) bool {
 	at := blank(text, 0)
 	if at == len(text) || text[at] != '{' {
 		return false
@@ -75,11 +82,11 @@ func eachField(text []byte, f func(name string, value []byte) bool) bool {
 			break
 		}
 		from := at
-		if at = skip(text, from); at == len(text) || text[from] != '"' {
+		if at = skip(text, from); at == len(text) {
 			return false
 		}
-		var name string
-		if json.Unmarshal(text[from:at], &name) != nil {
+		name, ok := unquote(text[from:at])
+		if !ok {
 			return false
 		}
 		if at = blank(text, at); at == len(text) || text[at] != ':' {
@@ -97,6 +104,47 @@ func eachField(text []byte, f func(name string, value []byte) bool) bool {
 		}
 	}
 	return blank(text, at+1) == len(text)
+}
+
+// eachElement calls f with the elements of a JSON array until f returns false. It reports whether it reached the end of
+// the array. It does not check the elements.
+func eachElement(text []byte, f func(value []byte) bool) bool {
+	at := blank(text, 0)
+	if at == len(text) || text[at] != '[' {
+		return false
+	}
+	for first := true; ; first = false {
+		at = blank(text, at+1)
+		if at < len(text) && text[at] == ']' && first {
+			break
+		}
+		from := at
+		if at = skip(text, from); at == from || at == len(text) || !f(text[from:at]) {
+			return false
+		}
+		if at = blank(text, at); at == len(text) || text[at] != ',' && text[at] != ']' {
+			return false
+		}
+		if text[at] == ']' {
+			break
+		}
+	}
+	return blank(text, at+1) == len(text)
+}
+
+// unquote returns the text of a JSON string, which is a part of the value unless it has escapes. It returns false for any
+// other value.
+func unquote(value []byte) (text []byte, ok bool) {
+	if len(value) < 2 || value[0] != '"' {
+		return nil, false
+	}
+	text = value[1 : len(value)-1]
+	if !slices.ContainsFunc(text, func(c byte) bool { return c < ' ' || c == '\\' || c > '~' }) {
+		return text, true
+	}
+	var decoded string
+	err := json.Unmarshal(value, &decoded)
+	return []byte(decoded), err == nil
 }
 
 // blank returns the end of the white space that begins at a position.
@@ -153,30 +201,32 @@ func skipString(text []byte, at int) int {
 }
 
 // take stores a field of a request.
-func (h *head) take(name string, value []byte) {
-	empty := slices.Contains([]string{"null", "[]", "{}", "false"}, string(value))
-	switch {
-	case name == "model":
-		_ = json.Unmarshal(value, &h.model) // a value that is not a string names no model
-	case empty:
-	case slices.Contains(remoteKeys, name), name == "background":
-		h.remote = name
-	case name == "tools":
-		var tools []map[string]json.RawMessage
-		if json.Unmarshal(value, &tools) != nil {
-			h.remote = name
-		}
-		for _, t := range tools {
-			var kind string
-			_ = json.Unmarshal(t["type"], &kind) // nil or not a string: it is a function
-			if isRemote(kind) {
-				h.remote = kind
-			}
-			for key := range t { // Google's tools have names instead of types
-				if key != "type" && isRemote(key) {
-					h.remote = key
-				}
-			}
-		}
+func (h *head) take(name, value []byte) {
+	switch string(value) {
+	case "null", "[]", "{}", "false":
+		return
 	}
+	switch key := string(name); {
+	case key == "model":
+		_ = json.Unmarshal(value, &h.model) // a value that is not a string names no model
+	case slices.Contains(remoteKeys, key), key == "background":
+		h.remote = key
+	case key == "tools" && !(json.Valid(value) && eachElement(value, h.takeTool)):
+		h.remote = key
+	}
+}
+
+// takeTool stores a tool of a request. It returns false if the tool is not an object. Each of several types counts,
+// because the provider might read any of them.
+func (h *head) takeTool(tool []byte) bool {
+	return string(tool) == "null" || eachField(tool, func(name, value []byte) bool {
+		kind := name // Google's tools have names instead of types
+		if string(name) == "type" {
+			kind, _ = unquote(value) // not a string: it is a function
+		}
+		if isRemote(kind) {
+			h.remote = string(kind)
+		}
+		return true
+	})
 }
