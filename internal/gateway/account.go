@@ -154,18 +154,19 @@ func (g *Gateway) reserveTx(ctx context.Context, tx pgx.Tx, micros int64) error 
 
 func (a *account) ref() string { return model.Ref{Endpoint: a.endpoint.Name, Model: a.model}.String() }
 
-// close records how the call ended, and what it used.
+// close records how the call ended, and what it used. While the database is away, it tries again, and the agent waits.
 func (a *account) close(ctx context.Context, outcome Outcome, status int, b model.Bill) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	g := a.gateway
-	err := g.DB.In(ctx, a.pass.scope(), func(tx pgx.Tx) error {
-		return queries.EndRunCall(ctx, tx, query.EndRunCallParams{
-			ID: a.id, Outcome: string(outcome), Status: int32(status), Stop: string(b.Stop),
-			Input: b.Usage.Input, Output: b.Usage.Output, CacheRead: b.Usage.CacheRead, CacheWrite: b.Usage.CacheWrite,
-			CostMicros: b.Cost.Micros(), CostKnown: b.CostKnown, Estimated: b.Estimated,
-			ChargedMicros: g.Budget.Charged(a.endpoint, b.Usage, b.Cost, b.CostKnown), Own: !a.endpoint.Shared,
-		})
+	end := query.EndRunCallParams{
+		ID: a.id, Outcome: string(outcome), Status: int32(status), Stop: string(b.Stop),
+		Input: b.Usage.Input, Output: b.Usage.Output, CacheRead: b.Usage.CacheRead, CacheWrite: b.Usage.CacheWrite,
+		CostMicros: b.Cost.Micros(), CostKnown: b.CostKnown, Estimated: b.Estimated,
+		ChargedMicros: g.Budget.Charged(a.endpoint, b.Usage, b.Cost, b.CostKnown), Own: !a.endpoint.Shared,
+	}
+	err := db.Persist(ctx, func() error {
+		return g.DB.In(ctx, a.pass.scope(), func(tx pgx.Tx) error { return queries.EndRunCall(ctx, tx, end) })
 	})
 	if err != nil {
 		g.Logger.ErrorContext(ctx, "the usage of a model call was not recorded", "house", a.pass.House, "thread", a.pass.Thread, "call", a.id, "error", fault.From(err).Detail())

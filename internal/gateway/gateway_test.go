@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/gateway"
 	"github.com/arbe-dev/arbe/internal/model"
@@ -411,6 +412,56 @@ func TestARunThatEnds(t *testing.T) {
 	b.await(1)
 	if last := b.last(); last == nil || last.Outcome != gateway.Left {
 		t.Errorf("the call ended as %+v", last)
+	}
+}
+
+// A call that ends while the database restarts is recorded once the database is back, and only once.
+func TestTheDatabaseRestartsWhileACallEnds(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(p *dbtest.Proxy) (back func()){
+		"before the record": func(p *dbtest.Proxy) func() {
+			refused := p.Refused()
+			p.Shut(true)
+			p.Cut("")
+			return func() {
+				<-refused
+				p.Shut(false)
+			}
+		},
+		"after the record": func(p *dbtest.Proxy) func() {
+			lost := p.LoseCommit(nil)
+			return func() { <-lost }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ends := make(chan struct{})
+			b := setup(t, options{apart: true, script: func(*modeltest.Request) modeltest.Reply {
+				return modeltest.Reply{Text: "first second", Before: func(part int) {
+					if part == 2 {
+						<-ends
+					}
+				}}
+			}})
+			res := b.send(model.Messages, priced[model.Messages], "hello")
+			back := leave(b.proxy)
+			close(ends)
+			back()
+			if text, err := read(t, res); err != nil || !strings.Contains(text, "second") {
+				t.Errorf("it answers %q (%v)", text, err)
+			}
+			if last := b.last(); last == nil || !last.Well() {
+				t.Errorf("the call ended as %+v", last)
+			}
+			var used turn.Used
+			must(t, b.db.In(t.Context(), db.Scope{House: b.house}, func(tx pgx.Tx) (err error) {
+				used, err = turn.UsedTodayTx(t.Context(), tx, b.house, "")
+				return err
+			}))
+			if u := b.usage(); u.Calls != 1 || u.CostMicros == 0 || used.CostMicros != u.CostMicros {
+				t.Errorf("the run used %+v, and the house %+v", u, used)
+			}
+		})
 	}
 }
 

@@ -44,7 +44,9 @@ type bench struct {
 	secrets   *secret.Secrets
 	models    *model.Houses
 	providers *modeltest.Server
-	url       string
+	// proxy is the gateway's way to the database, if it has one of its own.
+	proxy *dbtest.Proxy
+	url   string
 
 	house, person, bot, thread string
 	token                      string
@@ -59,6 +61,8 @@ type options struct {
 	budget   turn.Budget
 	// begins is how long a provider may take to begin an answer, and stalls how long it may be silent within it; 0 is the default.
 	begins, stalls time.Duration
+	// apart gives the gateway's own transactions connections of their own, through a proxy.
+	apart bool
 }
 
 func setup(t testing.TB, o options) *bench {
@@ -89,8 +93,16 @@ func setup(t testing.TB, o options) *bench {
 	must1(b.owner.Exec(t.Context(), "update houses set belongs_to = $1 where id = $2", b.person, b.house))(t)
 	b.thread = b.running("")
 	b.token = b.tokenOf(b.thread)
+	own := d.DB
+	if o.apart {
+		b.proxy = dbtest.NewProxy(t, d.ServerURL)
+		var err error
+		own, err = db.Open(t.Context(), b.proxy.URL, db.Options{MaxConns: 2})
+		must(t, err)
+		t.Cleanup(own.Close)
+	}
 	g := gateway.New(gateway.Config{
-		DB: d.DB, Authorize: gateway.Runs(b.auth), Models: b.models, Client: &model.Client{HeaderTimeout: o.begins, IdleTimeout: o.stalls}, Roots: o.roots, Budget: o.budget, Logger: slog.New(slog.DiscardHandler),
+		DB: own, Authorize: gateway.Runs(b.auth), Models: b.models, Client: &model.Client{HeaderTimeout: o.begins, IdleTimeout: o.stalls}, Roots: o.roots, Budget: o.budget, Logger: slog.New(slog.DiscardHandler),
 		Bot: func(context.Context, db.Scope, string) (turn.Bot, error) {
 			return turn.Bot{Handle: "pi", Limits: o.limits}, nil
 		},

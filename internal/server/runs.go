@@ -67,8 +67,10 @@ func spentOnTree(ctx context.Context, tx pgx.Tx, house, thread string) (run.Cost
 	return run.Cost{Micros: micros, Unknown: unknown}, err
 }
 
-// recordedWithin limits the wait for the complete record of a call after its agent has ended.
-const recordedWithin = 5 * time.Second
+// recordedWithin limits the wait for the complete record of a call after its agent has ended. When the database is back
+// after a failure, the gateway records the call within about a second. A longer wait would leave the runner's request,
+// which has 30 seconds, no time to store the changes of the run.
+const recordedWithin = 10 * time.Second
 
 // witness returns the reason why a run has failed although its agent reports success. It judges by the end of the run's
 // last model call.
