@@ -415,6 +415,35 @@ func TestARunThatEnds(t *testing.T) {
 	}
 }
 
+// An agent that asks for whole answers, and leaves before they begin, pays for the input.
+func TestAnAgentLeavesBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	b := setup(t, options{provider: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		leave()
+		<-r.Context().Done()
+	})})
+	_, id, _ := strings.Cut(priced[model.Messages], "/")
+	body := fmt.Sprintf(`{"model":%q,"max_tokens":100,"messages":[{"role":"user","content":%q}]}`, id, strings.Repeat("hello ", 1000))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.url+"/api/model/anthropic/v1/messages", strings.NewReader(body))
+	must(t, err)
+	r.Header.Set("X-Api-Key", b.token)
+	if res, err := http.DefaultTransport.RoundTrip(r); err == nil {
+		t.Errorf("it answers %s", res.Status)
+		res.Body.Close()
+	}
+	input := int64(len(body)) / 4
+	cost := model.Lookup(model.Anthropic, id).Price.Of(model.Usage{Input: input}).Micros()
+	if u := b.await(1); u.Input != input || u.Output != 0 || u.CostMicros != cost || cost == 0 || u.CostUnknown {
+		t.Errorf("it used %+v, want a cost of %d", u, cost)
+	}
+	if last := b.last(); last == nil || last.Outcome != gateway.Left || last.Status != 0 {
+		t.Errorf("the call ended as %+v", last)
+	}
+}
+
 // A call that ends while the database restarts is recorded once the database is back, and only once.
 func TestTheDatabaseRestartsWhileACallEnds(t *testing.T) {
 	t.Parallel()

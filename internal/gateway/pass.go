@@ -43,7 +43,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, pass Pass, at rou
 			if isModel {
 				outcome, status = Refused, failed.Status
 			}
-			a.close(r.Context(), outcome, status, model.Bill{CostKnown: true})
+			a.close(r.Context(), outcome, status, model.BillOf(err))
 		}
 		return err
 	}

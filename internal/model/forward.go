@@ -10,8 +10,10 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -49,12 +51,13 @@ type Forwarded struct {
 
 	client *Client
 	began  time.Time
-	failed error // why the answer was not passed on whole
+	sent   atomic.Bool // whether the whole request was written
+	failed error       // why the answer was not passed on whole
 }
 
 // Forward sends a request, and returns the response as soon as it begins. It sends nothing twice, follows no redirects,
 // and has the same limits of addresses as [Client.Stream]. The error is an [*Error], the context's, or a [fault.Error]
-// if the endpoint is wrong.
+// if the endpoint is wrong. [BillOf] says what the call cost nevertheless.
 func (c *Client) Forward(ctx context.Context, endpoint Endpoint, f Forward) (*Forwarded, error) {
 	if err := endpoint.Check(); err != nil {
 		return nil, err
@@ -63,17 +66,41 @@ func (c *Client) Forward(ctx context.Context, endpoint Endpoint, f Forward) (*Fo
 	ctx, cancel := context.WithCancelCause(called(ctx, e, f.Model))
 	w := c.wire(e, cancel)
 	to := &Forwarded{call: f, endpoint: e, ctx: ctx, cancel: cancel, wire: w, client: c, began: time.Now()}
-	w.size = func() int { return to.passed }
+	w.size, to.meter = func() int { return to.passed }, newMeter(w, false)
 	if err := to.send(); err != nil {
 		defer to.release()
 		failure := w.failure(ctx, f.Model, err)
-		c.observe(ctx, e, to.began, Usage{}, 0, failure)
-		if stopped := ctx.Err(); stopped != nil && !ended(ctx) {
-			return nil, fmt.Errorf("calling %s: %w", e.Name, stopped)
+		err = failure
+		stopped := ctx.Err()
+		if stopped != nil && !ended(ctx) {
+			err = fmt.Errorf("calling %s: %w", e.Name, stopped)
 		}
-		return nil, failure
+		if to.sent.Load() && stopped != nil { // the caller left, or this client ended the silence
+			err = &unanswered{err, to.Bill()}
+		}
+		bill := BillOf(err)
+		c.observe(ctx, e, to.began, bill.Usage, bill.Cost, failure)
+		return nil, err
 	}
 	return to, nil
+}
+
+// unanswered is the error of a call whose provider has the whole request, and may bill its input, but whose answer
+// nobody waited for.
+type unanswered struct {
+	error
+	bill Bill
+}
+
+func (u *unanswered) Unwrap() error { return u.error }
+
+// BillOf returns the bill of a call for which [Client.Forward] returned this error. The call costs nothing if the provider
+// failed or does not have the request.
+func BillOf(err error) Bill {
+	if u, ok := errors.AsType[*unanswered](err); ok {
+		return u.bill
+	}
+	return Bill{CostKnown: true}
 }
 
 // request makes the request to the endpoint, with its key.
@@ -85,7 +112,8 @@ func (f *Forwarded) request() (*http.Request, error) {
 	if f.call.Query != "" {
 		at += "?" + f.call.Query
 	}
-	r, err := http.NewRequestWithContext(f.ctx, http.MethodPost, at, bytes.NewReader(f.call.Body))
+	ctx := httptrace.WithClientTrace(f.ctx, &httptrace.ClientTrace{WroteRequest: func(w httptrace.WroteRequestInfo) { f.sent.Store(w.Err == nil) }})
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, at, bytes.NewReader(f.call.Body))
 	if err != nil {
 		return nil, err
 	}
