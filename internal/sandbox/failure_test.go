@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -224,5 +225,40 @@ func TestADatabaseThatDropsItsConnectionsWhileASandboxIsMade(t *testing.T) {
 	}
 	if entries := logged[entry.EnvironmentPrepared](b, th); len(entries) != 1 {
 		t.Errorf("the log has %d preparations", len(entries))
+	}
+}
+
+// A server sweeps while it builds, also when the connection that held its lock on the build broke.
+func TestASweepAfterTheDatabaseDroppedItsConnectionsLeavesABuildAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	other := b.server(map[string]sandbox.Driver{"cloud": b.cloud})
+	env := b.environment(sandbox.Recipe{Setup: "echo made >> made"})
+	th, neighbour := b.thread(env), b.thread(b.environment(sandbox.Recipe{}))
+	var once sync.Once
+	b.cloud.executing = func(_ context.Context, cmd sandbox.Command) (err error) {
+		if !strings.Contains(strings.Join(cmd.Argv, " "), ">> made") {
+			return nil
+		}
+		once.Do(func() {
+			if _, err = b.owner.Exec(t.Context(), `select pg_terminate_backend(pid, 10000) from pg_locks join pg_stat_activity using (pid)
+				where datname = current_database() and locktype = 'advisory'`); err != nil {
+				return
+			}
+			// The first use of the lost connection fails.
+			r := b.try(neighbour, "true")
+			for deadline := time.Now().Add(patience); fault.CodeOf(r.err) == fault.Unavailable && time.Now().Before(deadline); {
+				r = b.try(neighbour, "true")
+			}
+			err = r.err
+			b.boxes.Sweep(t.Context())
+			other.Sweep(t.Context())
+		})
+		return err
+	}
+	result := make(chan ran, 1)
+	go func() { result <- b.try(th, "cat made") }()
+	if r := receive(t, result); r.err != nil || r.output != "made\n" || b.cloud.live() != 2 || b.cloud.made() != 2 {
+		t.Errorf("the command finds %q (%s); %d of %d boxes exist", r.output, detail(r.err), b.cloud.live(), b.cloud.made())
 	}
 }

@@ -23,27 +23,28 @@ const (
 
 // locks are this server's advisory locks on the boxes that it builds, so that no other server builds them too. One
 // connection holds all of them, because builds take long and there may be many. It is not from the pool, because
-// other work needs the pool's connections. A connection that breaks releases its locks.
+// other work needs the pool's connections. A connection that breaks releases its locks, but on this server the holders
+// keep them: the next connection takes them again. If another server has got one in the meantime, both work on the box,
+// and this server takes the lock when it is free.
 //
 // It is safe for concurrent use.
 type locks struct {
 	pool *pgxpool.Pool // for the address of the database
 
 	mu   sync.Mutex
-	conn *pgx.Conn       // nil if no lock is held
-	held map[string]bool // by conn, because the database grants a lock again to its holder
+	conn *pgx.Conn       // nil if no lock is held or it broke
+	held map[string]bool // by this server; true if conn has the lock, which the database would grant it again
 }
+
+func newLocks(pool *pgxpool.Pool) *locks { return &locks{pool: pool, held: map[string]bool{}} }
 
 // lock waits until nobody else, on this or another server, builds the box of this sandbox. If the database is
 // unreachable, the error is a [fault.Unavailable].
 func (l *locks) lock(ctx context.Context, id string) (unlock func(), err error) {
 	for {
-		conn, got, err := l.try(ctx, id)
-		if err != nil {
-			return nil, db.Explain(err)
-		}
-		if got {
-			return func() { l.unlock(context.WithoutCancel(ctx), conn, id) }, nil
+		unlock, got, err := l.tryLock(ctx, id)
+		if err != nil || got {
+			return unlock, err
 		}
 		select {
 		case <-time.After(lockRetry):
@@ -55,61 +56,76 @@ func (l *locks) lock(ctx context.Context, id string) (unlock func(), err error) 
 
 // tryLock takes the lock if nobody has it.
 func (l *locks) tryLock(ctx context.Context, id string) (unlock func(), got bool, err error) {
-	conn, got, err := l.try(ctx, id)
-	if err != nil || !got {
+	if got, err = l.try(ctx, id); err != nil || !got {
 		return nil, false, db.Explain(err)
 	}
-	return func() { l.unlock(context.WithoutCancel(ctx), conn, id) }, true, nil
+	return func() { l.unlock(context.WithoutCancel(ctx), id) }, true, nil
 }
 
 // try takes the lock if it is free. The end of ctx does not interrupt it, because that would break the connection of
 // all locks.
-func (l *locks) try(ctx context.Context, id string) (conn *pgx.Conn, got bool, err error) {
+func (l *locks) try(ctx context.Context, id string) (got bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, false, err
+		return false, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockTimeout)
 	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conn == nil || l.conn.IsClosed() {
+	if _, held := l.held[id]; held {
+		return false, nil
+	}
+	if l.conn == nil {
 		if l.conn, err = pgx.ConnectConfig(ctx, l.pool.Config().ConnConfig); err != nil {
 			l.conn = nil
-			return nil, false, err
+			return false, err
 		}
-		l.held = map[string]bool{}
 	}
-	conn = l.conn
-	if l.held[id] {
-		return conn, false, nil
+	defer l.closeUnusedLocked(ctx)
+	for lost, has := range l.held {
+		if has {
+			continue
+		}
+		if l.held[lost], err = l.takeLocked(ctx, lost); err != nil {
+			return false, err
+		}
 	}
-	if err = conn.QueryRow(ctx, "select pg_try_advisory_lock("+lockKey+")", id).Scan(&got); err == nil && got {
+	if got, err = l.takeLocked(ctx, id); got {
 		l.held[id] = true
 	}
-	l.closeUnusedLocked(ctx)
-	return conn, got, err
+	return got, err
 }
 
-// unlock releases a lock that conn took.
-func (l *locks) unlock(ctx context.Context, conn *pgx.Conn, id string) {
+// takeLocked takes a lock that the connection does not have, if no other server has it.
+func (l *locks) takeLocked(ctx context.Context, id string) (got bool, err error) {
+	err = l.conn.QueryRow(ctx, "select pg_try_advisory_lock("+lockKey+")", id).Scan(&got)
+	return got, err
+}
+
+// unlock releases a lock.
+func (l *locks) unlock(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if conn != l.conn {
-		return // it broke and released the lock, which by now another server may hold
-	}
+	has := l.held[id]
 	delete(l.held, id)
-	if _, err := conn.Exec(ctx, "select pg_advisory_unlock("+lockKey+")", id); err != nil {
-		conn.Close(ctx) // this also releases the lock, which would otherwise stay
+	if has {
+		if _, err := l.conn.Exec(ctx, "select pg_advisory_unlock("+lockKey+")", id); err != nil {
+			l.conn.Close(ctx) // this also releases the lock, which would otherwise stay
+		}
 	}
 	l.closeUnusedLocked(ctx)
 }
 
-// closeUnusedLocked closes a connection without locks, so that an idle server has none open.
+// closeUnusedLocked closes a connection without locks, so that an idle server has none open. A connection that broke
+// has lost its locks.
 func (l *locks) closeUnusedLocked(ctx context.Context) {
 	if l.conn != nil && (len(l.held) == 0 || l.conn.IsClosed()) {
 		l.conn.Close(ctx)
-		l.conn, l.held = nil, nil
+		l.conn = nil
+		for id := range l.held {
+			l.held[id] = false
+		}
 	}
 }

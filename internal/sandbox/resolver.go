@@ -115,7 +115,7 @@ func NewResolver(c Config) *Resolver {
 	machines := &Machines{db: c.DB, drivers: drivers, goneAfter: cmp.Or(c.MachineGone, 24*time.Hour), q: q}
 	saveAfter := cmp.Or(c.SaveAfter, defaultSaveAfter)
 	sandboxes := &Sandboxes{db: c.DB, machines: machines, logger: c.Logger, q: q, touchEach: min(maxTouchEach, max(saveAfter/4, time.Millisecond))}
-	refused, locks := new(refusals), &locks{pool: c.DB.Pool()}
+	refused, locks := new(refusals), newLocks(c.DB.Pool())
 	git := &gitAccess{public: c.Door, token: c.GitToken, logger: c.Logger, written: map[string]time.Time{}}
 	trees := &trees{
 		db: c.DB, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, artifacts: c.Artifacts, locks: locks,
