@@ -214,7 +214,7 @@ func (c *container) guard(g cgroups, s *supervised) {
 			c.leftovers() // forgets those that have ended
 		}
 		// Do this only if something stops everything it can, because a command may also stop itself.
-		if p, err := readProcess(s.pid); err == nil && p.state == "T" && c.underAttack() && c.endLeftovers() {
+		if s.stopped() && c.underAttack() && c.endLeftovers() {
 			for _, pid := range s.members() {
 				signalProcess(pid, unix.SIGCONT)
 			}
@@ -282,7 +282,6 @@ func (c *container) loseCanary() bool {
 	case <-s.done:
 		return s.reported && (s.status.Signaled() || s.status.ExitStatus() != 0)
 	case <-ctx.Done(): // it was stopped, unless the machine is slow
-		p, err := readProcess(s.pid)
-		return err == nil && p.state == "T"
+		return s.stopped()
 	}
 }

@@ -138,11 +138,13 @@ var (
 	series     = strings.ToLower(rand.Text()[:8])
 )
 
-// The time limits for process 1 to create a stub, and for the stub to become the command. Both take less than a
-// millisecond on an idle machine, but something in the box may have stopped the stub.
+// startPatience is the time limit for process 1 to create a stub, and for the stub to become the command. Both take less
+// than a millisecond on an idle machine, but something in the box may have stopped the stub. stubPatience is when that is
+// looked at for the first time, and stubEach is how often from then on.
 const (
 	startPatience = 10 * time.Second
 	stubPatience  = time.Second
+	stubEach      = stubPatience / 10
 )
 
 // fate determines what happens to a command when its server is gone.
@@ -244,7 +246,7 @@ func (s *supervised) makeStub(ctx context.Context, stub supervisor.Command, as f
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "control")
 	defer theirs.Close()
-	// Otherwise the file would have no deadlines, which release needs.
+	// Otherwise the file would have no deadlines, which hearStub needs.
 	if err := unix.SetNonblock(pair[0], true); err != nil {
 		unix.Close(pair[0])
 		return err
@@ -310,11 +312,10 @@ func (s *supervised) wait() {
 
 // release lets the stub become the command, and returns when it has.
 func (s *supervised) release() error {
-	_ = s.control.SetDeadline(time.Now().Add(stubPatience))
 	_, err := s.control.Write([]byte{0})
 	var said []byte
 	if err == nil || errors.Is(err, unix.EPIPE) {
-		said, err = io.ReadAll(io.LimitReader(s.control, 1+supervisor.FailureSize))
+		said, err = hearStub(s.control, s.stopped)
 	}
 	s.control.Close()
 	if errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) {
@@ -334,6 +335,36 @@ func (s *supervised) release() error {
 		return &startFailure{noRoom, errors.New("the stub was killed")}
 	}
 	return nil
+}
+
+// stubSocket is the server's end of a stub's control socket.
+type stubSocket interface {
+	io.Reader
+	SetReadDeadline(t time.Time) error
+}
+
+// hearStub returns what a released stub says until it has become the command or has ended. It gives up a stub that is
+// stopped. Other stubs get more time, because the machine may be busy: a stub that was given up too early may have become
+// the command, which would run twice.
+func hearStub(c stubSocket, stopped func() bool) (said []byte, _ error) {
+	limit := time.Now().Add(startPatience)
+	patience, last := stubPatience, false
+	for {
+		_ = c.SetReadDeadline(time.Now().Add(patience)) // fails only for a closed socket, as below
+		text, err := io.ReadAll(io.LimitReader(c, int64(1+supervisor.FailureSize-len(said))))
+		said = append(said, text...)
+		if last || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return said, err
+		}
+		// Read once more in any case. If this process did not run for a while, what came in time is not read yet.
+		patience, last = stubEach, stopped() || !time.Now().Before(limit)
+	}
+}
+
+// stopped reports whether a signal has stopped the process.
+func (s *supervised) stopped() bool {
+	p, err := readProcess(s.pid)
+	return err == nil && p.state == "T"
 }
 
 // discard ends a command that was only partly started. It kills the stub first, because the stub may not be in its
