@@ -113,6 +113,9 @@ func begin(r protocol.Request) (k *kept, reply protocol.Reply) {
 		return nil, reply
 	}
 	socket, err := listen(filepath.Join(record, controlFile))
+	if madeRoom(err) {
+		socket, err = listen(filepath.Join(record, controlFile))
+	}
 	if err != nil {
 		return nil, failed(err)
 	}

@@ -28,8 +28,12 @@ func launch(r protocol.Request) protocol.Reply {
 			return protocol.Reply{Reason: protocol.SecretsLost}
 		}
 	}
+	keepReserve()
 	for deadline := time.Now().Add(beginWithin); ; time.Sleep(5 * time.Millisecond) {
 		lock, err := claim(r.ID)
+		if madeRoom(err) {
+			lock, err = claim(r.ID)
+		}
 		if err == nil {
 			defer lock.Close()
 			return spawn(r, lock)

@@ -12,7 +12,7 @@
 //	launch.go   starting that process, and asking it
 //	files.go    reading and writing files
 //	first.go    process 1 of a box
-//	disk.go     reading and writing small files for the others
+//	disk.go     reading and writing small files for the others, and the reserve for a full disk
 //	dial.go     passing a connection to a port of the box on
 //	secrets.go  the files of secrets
 //	door.go     passing connections of the box's programs to the server

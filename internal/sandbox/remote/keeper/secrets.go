@@ -43,6 +43,9 @@ func placeSecrets(r protocol.Request) protocol.Reply {
 	}
 	defer folder.Close()
 	unlock, err := lockHoldings()
+	if madeRoom(err) {
+		unlock, err = lockHoldings()
+	}
 	if err != nil {
 		return failed(err)
 	}
@@ -51,7 +54,11 @@ func placeSecrets(r protocol.Request) protocol.Reply {
 	for name := range r.Secrets {
 		names = append(names, name)
 	}
-	if err := leaveGuard(r.ID, names, folder); err != nil {
+	err = leaveGuard(r.ID, names, folder)
+	if madeRoom(err) {
+		err = leaveGuard(r.ID, names, folder)
+	}
+	if err != nil {
 		return failed(err)
 	}
 	held := heldNames(r.ID)
