@@ -54,6 +54,9 @@ func (r *Runs) work(ctx context.Context, job *jobs.Job[launchArgs]) error {
 	l := &launch{Runs: r, job: job}
 	job.Note(&l.note)
 	err := db.Persist(ctx, func() error { return l.find(ctx) })
+	if err == nil && job.Cancelled() { // perhaps as its last server handed it over
+		err = jobs.ErrCancelled
+	}
 	if err == nil && l.thread.Run.Epoch < job.Args.Epoch {
 		err = l.begin(ctx)
 	}
@@ -83,9 +86,6 @@ func (l *launch) find(ctx context.Context) error {
 
 // begin prepares the sandbox, claims the run and launches its runner.
 func (l *launch) begin(ctx context.Context) error {
-	if l.job.Cancelled() {
-		return jobs.ErrCancelled
-	}
 	agent, ok := l.config.Agents[l.bot.Runtime]
 	if !ok {
 		return fault.Newf(fault.Precondition, "delegate to another bot", "this server does not know the coding agent %s", l.bot.Runtime).WithReason(fault.NoCodingAgent)
