@@ -103,18 +103,6 @@ func (j *Jobs) Lasting(ctx context.Context) (context.Context, context.CancelFunc
 	return lasting, func() { stop(); cancel() }
 }
 
-// Finishing returns a context for a step that a stopping server still finishes, because the next server could not tell how
-// far the step came. It has the values of a job's context ctx, and ends when the job is cancelled, or with [Jobs.Results].
-func (j *Jobs) Finishing(ctx context.Context) (context.Context, context.CancelFunc) {
-	finishing, cancel := j.Lasting(ctx)
-	stop := context.AfterFunc(ctx, func() {
-		if Cancelled(ctx) {
-			cancel()
-		}
-	})
-	return finishing, func() { stop(); cancel() }
-}
-
 // Server returns this server.
 func (j *Jobs) Server() Server { return j.liveness.server }
 

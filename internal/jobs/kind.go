@@ -42,6 +42,18 @@ func Cancelled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), 
 // Stopped reports whether a job's context ended because its server stops.
 func Stopped(ctx context.Context) bool { return ctx.Err() != nil && !Cancelled(ctx) }
 
+// Finishing returns a context for a step that a stopping server still finishes, because the next server could not tell how
+// far the step came. It has the values of a job's context ctx, and ends when the job is cancelled, or with [Jobs.Results].
+func (j *Jobs) Finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+	finishing, cancel := j.Lasting(ctx)
+	stop := context.AfterFunc(ctx, func() {
+		if Cancelled(ctx) {
+			cancel()
+		}
+	})
+	return finishing, func() { stop(); cancel() }
+}
+
 // Add adds a kind, before [Jobs.Start].
 func Add[A Args](j *Jobs, k Kind[A]) {
 	var args A

@@ -528,8 +528,9 @@ func TestAServerThatStopsWhileItInstallsAnAgent(t *testing.T) {
 // A server that stops between the claim of a run and its launch launches it, because the next server only follows it.
 func TestAServerThatStopsWhileItLaunches(t *testing.T) {
 	goOn := make(chan struct{})
+	var first sync.Once
 	w := setup(t, func(r *runner) {
-		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+		first.Do(func() { r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"}) }) // the second one meets a server that stops
 		<-goOn
 		r.completes("done", 0)
 	})
