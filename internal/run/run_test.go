@@ -547,6 +547,7 @@ func TestAServerThatStopsWhileItLaunches(t *testing.T) {
 	w.driver.stopServer()
 	w.start()
 	close(goOn)
+	w.ends(followed.ID, 1, thread.Completed)
 	w.ends(child.ID, 1, thread.Completed)
 	if n := w.driver.launched(); n != 2 {
 		t.Errorf("%d runners were launched", n)
