@@ -144,8 +144,8 @@ func (r *reading) event(ctx context.Context, event *arbev1.TailResponse) error {
 	return nil
 }
 
-// whenUnanswered calls leave once no bot is about to begin on the last message. If the log then has an entry that was not
-// read yet, it does not: that entry's reader decides. After stop it does nothing.
+// whenUnanswered calls leave once no bot is about to begin on the last message, unless the log then has an entry that was
+// not read yet: the tail delivers it. After stop it does nothing.
 func (r *reading) whenUnanswered(ctx context.Context, leave func()) (stop func()) {
 	said, spoke, at := r.said, r.spoke, r.at
 	ctx, stop = context.WithTimeout(ctx, decideTime)

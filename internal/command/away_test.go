@@ -25,6 +25,16 @@ type faraway struct {
 	ended atomic.Int32
 }
 
+// serve starts a server with real boxes behind the driver, and returns a thread on it.
+func (d *faraway) serve(t *testing.T) (b *bench, thread string) {
+	t.Helper()
+	b = database(t)
+	d.OwnBoxes = commandtest.RealBoxes(t)
+	b.driver = d
+	b.use(b.serve())
+	return b, b.Thread(sandbox.Recipe{})
+}
+
 func (d *faraway) Launch(ctx context.Context, ref, id string, cmd sandbox.Command) error {
 	err := d.OwnBoxes.Launch(ctx, ref, id, cmd)
 	if err == nil && d.launched != nil {
@@ -56,11 +66,8 @@ func (d *faraway) End(ctx context.Context, ref, id string, grace time.Duration) 
 // A launch whose answer is under way when its server stops belongs to the next server.
 func TestAServerThatStopsWhileItLaunches(t *testing.T) {
 	t.Parallel()
-	b := database(t)
-	d := &faraway{OwnBoxes: commandtest.RealBoxes(t), launched: make(chan struct{}, 1)}
-	b.driver = d
-	b.use(b.serve())
-	th := b.Thread(sandbox.Recipe{})
+	d := &faraway{launched: make(chan struct{}, 1)}
+	b, th := d.serve(t)
 	id := b.Ask(th, "echo ran >>runs; until test -e go; do sleep 0.05; done; cat runs")
 	<-d.launched
 	if err := b.stop(t.Context()); err != nil {
@@ -77,21 +84,20 @@ func TestAServerThatStopsWhileItLaunches(t *testing.T) {
 // A launch that its person cancelled, or that took too long, may have started the command all the same.
 func TestALaunchThatNobodyWantsIsEnded(t *testing.T) {
 	t.Parallel()
-	for name, ends := range map[string]func(b *bench, thread, id string){
-		"it is cancelled":  func(b *bench, thread, id string) { b.Cancel(thread, id) },
-		"its time is over": func(*bench, string, string) {},
-	} {
+	for name, c := range map[string]struct {
+		cancelled bool
+		limit     int64 // in milliseconds
+	}{"it is cancelled": {true, 600_000}, "its time is over": {false, 1000}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := database(t)
-			d := &faraway{OwnBoxes: commandtest.RealBoxes(t), launched: make(chan struct{}, 1)}
-			b.driver = d
-			b.use(b.serve())
-			th := b.Thread(sandbox.Recipe{})
-			id := b.AskFor(th, "unwanted", entry.Command{Command: "exec sleep 3210", TimeoutMS: 3000})
+			d := &faraway{launched: make(chan struct{}, 1)}
+			b, th := d.serve(t)
+			id := b.AskFor(th, "unwanted", entry.Command{Command: "exec sleep 3210", TimeoutMS: c.limit})
 			<-d.launched
-			ends(b, th, id)
-			if r := b.Result(th, id); !r.Cancelled && !r.TimedOut || d.ended.Load() == 0 {
+			if c.cancelled {
+				b.Cancel(th, id)
+			}
+			if r := b.Result(th, id); r.Cancelled != c.cancelled || r.TimedOut == c.cancelled || d.ended.Load() == 0 {
 				t.Errorf("the result is %+v, and %d commands were ended", r, d.ended.Load())
 			}
 		})
@@ -101,12 +107,9 @@ func TestALaunchThatNobodyWantsIsEnded(t *testing.T) {
 // A command goes on while the provider of its sandbox does not answer.
 func TestACommandWhoseProviderDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	b := database(t)
-	d := &faraway{OwnBoxes: commandtest.RealBoxes(t)}
+	d := &faraway{}
 	d.silent.Store(2)
-	b.driver = d
-	b.use(b.serve())
-	th := b.Thread(sandbox.Recipe{})
+	b, th := d.serve(t)
 	if r := b.Result(th, b.Ask(th, "echo one; sleep 0.2; echo two; sleep 0.2; echo three; exit 3")); r.Output != "one\ntwo\nthree\n" || r.ExitCode != 3 || r.Error != "" {
 		t.Errorf("the result is %+v", r)
 	}
